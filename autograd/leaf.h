@@ -1,0 +1,41 @@
+// What a leaf keeps: its gradient, and the hooks that distribution builds on.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace weft {
+
+// Called with a leaf's summed gradient of one backward, before it is added to grad(). A defined result takes
+// its place.
+using GradHook = std::function<Tensor(const Tensor& gradient)>;
+// Called with the leaf once its grad() holds the sum: all of its uses in this backward have been counted.
+using AccumulatedHook = std::function<void(const Tensor& leaf)>;
+
+struct HookId {
+  uint64_t value = 0;
+};
+
+// Hooks run in the order they were added, on the thread that runs backward; what they throw leaves backward.
+HookId add_grad_hook(const Tensor& leaf, GradHook hook);
+HookId add_accumulated_hook(const Tensor& leaf, AccumulatedHook hook);
+// Removing a hook that is gone does nothing.
+void remove_hook(const Tensor& leaf, HookId hook);
+
+class LeafState final : public RefCounted {
+ public:
+  // The state of `leaf`, made when first asked for.
+  static LeafState& of(TensorBody& leaf);
+
+  // Takes the gradient of one finished backward: hooks, sum, hooks.
+  void receive(const Tensor& leaf, Tensor gradient);
+
+  Tensor grad;
+  std::vector<std::pair<uint64_t, GradHook>> grad_hooks;
+  std::vector<std::pair<uint64_t, AccumulatedHook>> accumulated_hooks;
+  uint64_t next_hook = 1;
+};
+
+}  // namespace weft

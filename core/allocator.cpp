@@ -1,0 +1,159 @@
+#include "core/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "core/ledger.h"
+
+namespace weft {
+namespace {
+
+// Size classes: multiples of 64 up to 1 KiB, then eight to a doubling (at most 12.5 % unused).
+constexpr int kSmallClasses = 16;
+constexpr int kClasses = kSmallClasses + 8 * 44;
+// Blocks of up to 32 KiB have a cache per thread, which needs no lock.
+constexpr int kThreadClasses = kSmallClasses + 8 * 5;
+constexpr size_t kThreadDepth = 64;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+int class_of(int64_t bytes) {
+  if (bytes <= 1024) return static_cast<int>((std::max<int64_t>(bytes, 1) + 63) / 64) - 1;
+  const auto last = static_cast<uint64_t>(bytes - 1);
+  const int exponent = 63 - std::countl_zero(last);  // 2^exponent <= bytes - 1
+  const int eighth = static_cast<int>((last >> (exponent - 3)) & 7);
+  return kSmallClasses + (exponent - 10) * 8 + eighth;
+}
+
+int64_t class_bytes(int size_class) {
+  if (size_class < kSmallClasses) return int64_t{64} * (size_class + 1);
+  const int exponent = 10 + (size_class - kSmallClasses) / 8;
+  const int eighth = (size_class - kSmallClasses) % 8;
+  return (int64_t{1} << exponent) + (int64_t{1} << (exponent - 3)) * (eighth + 1);
+}
+
+void* system_allocate(int64_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const int64_t alignment = huge ? kHugePage : kAlignment;
+  void* block = std::aligned_alloc(static_cast<size_t>(alignment),
+                                   static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
+  // Huge pages spare the page walks of large tensors; a refusal costs nothing but speed.
+  if (huge && block) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  return block;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kCaching = false;  // a reused block would hide a use after free from the sanitizer
+#else
+constexpr bool kCaching = true;
+#endif
+
+// Free blocks shared by all threads.
+class CentralCache {
+ public:
+  void* take(int size_class) {
+    const std::lock_guard lock(mutex_);
+    auto& list = lists_[static_cast<size_t>(size_class)];
+    if (list.empty()) return nullptr;
+    void* block = list.back();
+    list.pop_back();
+    return block;
+  }
+  void put(int size_class, void* block) {
+    const std::lock_guard lock(mutex_);
+    lists_[static_cast<size_t>(size_class)].push_back(block);
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    for (auto& list : lists_) {
+      for (void* block : list) std::free(block);
+      list.clear();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<std::vector<void*>, kClasses> lists_;
+};
+
+CentralCache& central() {
+  static CentralCache* cache = new CentralCache;  // outlives every thread's cache
+  return *cache;
+}
+
+struct ThreadCache {
+  std::array<std::array<void*, kThreadDepth>, kThreadClasses> blocks;
+  std::array<size_t, kThreadClasses> depth{};
+
+  ~ThreadCache() {
+    flush();
+    closed() = true;
+  }
+  void flush() {
+    for (size_t c = 0; c < kThreadClasses; ++c) {
+      for (size_t i = 0; i < depth[c]; ++i) central().put(static_cast<int>(c), blocks[c][i]);
+      depth[c] = 0;
+    }
+  }
+  // Tensors freed while a thread ends, after its cache, go to the central one.
+  static bool& closed() {
+    static thread_local bool value = false;
+    return value;
+  }
+};
+
+ThreadCache& thread_cache() {
+  static thread_local ThreadCache cache;
+  return cache;
+}
+
+}  // namespace
+
+void* allocate_cached(int64_t bytes) {
+  const int size_class = class_of(bytes);
+  if (kCaching) {
+    if (size_class < kThreadClasses && !ThreadCache::closed()) {
+      ThreadCache& cache = thread_cache();
+      size_t& depth = cache.depth[static_cast<size_t>(size_class)];
+      if (depth > 0) return cache.blocks[static_cast<size_t>(size_class)][--depth];
+    }
+    if (void* block = central().take(size_class)) return block;
+  }
+  const int64_t rounded = kCaching ? class_bytes(size_class) : (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* block = system_allocate(rounded);
+  if (!block) {
+    release_cached_memory();
+    block = system_allocate(rounded);
+  }
+  if (!block) {
+    throw OutOfMemory(concat({"[memory] the system has no ", format_bytes(rounded), " left\n",
+                              current_ledger().report()}));
+  }
+  return block;
+}
+
+void free_cached(void* block, int64_t bytes) noexcept {
+  if (!kCaching) return std::free(block);
+  const int size_class = class_of(bytes);
+  if (size_class < kThreadClasses && !ThreadCache::closed()) {
+    ThreadCache& cache = thread_cache();
+    size_t& depth = cache.depth[static_cast<size_t>(size_class)];
+    if (depth < kThreadDepth) {
+      cache.blocks[static_cast<size_t>(size_class)][depth++] = block;
+      return;
+    }
+  }
+  central().put(size_class, block);
+}
+
+void release_cached_memory() {
+  if (!ThreadCache::closed()) thread_cache().flush();
+  central().clear();
+}
+
+}  // namespace weft

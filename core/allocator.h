@@ -1,0 +1,19 @@
+// The caching allocator of CPU memory. Freed blocks are kept by size class and handed out again, so that a
+// training step, once warm, asks the system for nothing.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+inline constexpr int64_t kAlignment = 64;
+
+// A block of at least `bytes`, aligned to 64. Thread safe. Throws OutOfMemory when the system has none left.
+void* allocate_cached(int64_t bytes);
+// Gives back what allocate_cached(bytes) returned, from any thread.
+void free_cached(void* block, int64_t bytes) noexcept;
+
+// Returns all unused blocks to the system.
+void release_cached_memory();
+
+}  // namespace weft

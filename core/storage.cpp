@@ -1,0 +1,56 @@
+#include "core/storage.h"
+
+#include <new>
+
+#include "core/allocator.h"
+
+namespace weft {
+namespace {
+// The Storage object sits in front of its bytes in one block: one allocation a tensor, and small ones share a
+// cache line pair with what they describe.
+constexpr int64_t kHeader = kAlignment;
+}  // namespace
+
+Ref<Storage> Storage::allocate(int64_t bytes) {
+  static_assert(sizeof(Storage) <= kHeader);
+  Ledger& ledger = current_ledger();
+  const Category category = current_category();
+  ledger.charge(category, bytes);
+  void* block;
+  try {
+    block = allocate_cached(kHeader + bytes);
+  } catch (...) {
+    ledger.credit(category, bytes);
+    throw;
+  }
+  auto* storage = new (block) Storage(static_cast<std::byte*>(block) + kHeader, bytes);
+  storage->ledger_ = &ledger;
+  storage->category_ = category;
+  return Ref<Storage>(storage);
+}
+
+Ref<Storage> Storage::wrap(void* data, int64_t bytes, std::function<void()> release) {
+  auto* storage = new Storage(static_cast<std::byte*>(data), bytes);
+  storage->release_ = new std::function<void()>(std::move(release));
+  return Ref<Storage>(storage);
+}
+
+void Storage::recharge(Category category) {
+  if (ledger_ && category != category_) ledger_->move(category_, category, bytes_);
+  category_ = category;
+}
+
+void Storage::destroy() {
+  if (release_) {
+    if (*release_) (*release_)();
+    delete release_;
+    delete this;
+    return;
+  }
+  const int64_t bytes = bytes_;
+  ledger_->credit(category_, bytes);
+  this->~Storage();
+  free_cached(this, kHeader + bytes);
+}
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+#include "ops/detail/elementwise.h"
+#include "ops/elementwise.h"
+
+namespace weft {
+
+#define WEFT_UNARY(name, functor, domain, low, high, reference)                                              \
+  Tensor name(const Tensor& x) { return detail::unary<detail::Domain::domain>(#name, x, functors::functor{}); } \
+  const Tensor& name##_(const Tensor& x) {                                                                    \
+    return detail::unary_in_place<detail::Domain::domain>(#name "_", x, functors::functor{});                 \
+  }
+#define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, reference) \
+  Tensor name(const Tensor& x, double parameter) {                                              \
+    return detail::unary<detail::Domain::domain>(#name, x, functors::functor{parameter});       \
+  }                                                                                             \
+  const Tensor& name##_(const Tensor& x, double parameter) {                                    \
+    return detail::unary_in_place<detail::Domain::domain>(#name "_", x, functors::functor{parameter}); \
+  }
+#define WEFT_BINARY(...)
+#define WEFT_COMPARE(...)
+#include "ops/elementwise.def"
+
+}  // namespace weft

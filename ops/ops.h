@@ -1,0 +1,6 @@
+// What tensors can do: every operator, by family.
+#pragma once
+
+#include "ops/copy.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"

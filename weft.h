@@ -1,0 +1,11 @@
+// Weft: everything an application needs.
+#pragma once
+
+#include "autograd/engine.h"
+#include "autograd/grad_mode.h"
+#include "autograd/leaf.h"
+#include "core/ledger.h"
+#include "core/parallel.h"
+#include "core/random.h"
+#include "core/tensor.h"
+#include "ops/ops.h"
