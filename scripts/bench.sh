@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Measures Weft beside PyTorch (Python) and libtorch (C++), interleaved A-B-B-A so that a machine that warms
+# up or is shared hits all alike, and prints one table with ratios and targets.
+#   scripts/bench.sh [--no-peers] [op] [step] [optim]
+# The lines measured stay in build/bench/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+peers=yes
+groups=()
+for argument in "$@"; do
+  case $argument in
+    --no-peers) peers=no ;;
+    op | step | optim) groups+=("$argument") ;;
+    *) echo "bench: expected --no-peers, op, step or optim, got $argument" >&2; exit 2 ;;
+  esac
+done
+[ ${#groups[@]} -gt 0 ] || groups=(op step optim)
+
+weft=build/release/bin/weft
+if [ ! -x "$weft" ]; then
+  echo "bench: expected $weft; build first: cmake --preset release && cmake --build --preset release" >&2
+  exit 1
+fi
+
+torch_python=
+libtorch=build/peers/bin/libtorch_peer
+missing=()
+if [ "$peers" = yes ]; then
+  scripts/peers.sh || true
+  for python in build/peers/bin/python /usr/bin/python3; do
+    if "$python" -c 'import torch' 2>/dev/null; then
+      torch_python=$python
+      break
+    fi
+  done
+fi
+[ -n "$torch_python" ] || missing+=(--missing torch)
+if [ "$peers" = no ] || [ ! -x "$libtorch" ]; then
+  libtorch=
+  missing+=(--missing libtorch)
+fi
+
+results=build/bench/$(date +%Y%m%d-%H%M%S)
+mkdir -p "$results"
+stream=$results/stream_copy
+g++ -O3 -march=native -std=c++20 -fopenmp tests/bench/peers/stream_copy.cpp -o "$stream"
+
+# One program, one workload, once. A peer that does not know a workload exits 3; any other failure is reported
+# and leaves its column empty.
+once() {
+  local tool=$1 workload=$2 status=0 file
+  shift 2
+  file=$results/$workload.$tool.jsonl
+  case $tool in
+    weft) "$weft" bench "$@" --json "$results/line" >/dev/null || status=$? ;;
+    torch) "$torch_python" tests/bench/peers/torch_peer.py "$@" --json "$results/line" >/dev/null || status=$? ;;
+    libtorch) "$libtorch" "$@" --json "$results/line" >/dev/null || status=$? ;;
+    stream) "$stream" "$@" --json "$results/line" >/dev/null || status=$? ;;
+  esac
+  if [ $status -ne 0 ] && [ $status -ne 3 ]; then
+    echo "bench: $tool $* failed with exit code $status" >&2
+  fi
+  [ ! -f "$results/line" ] || cat "$results/line" >>"$file"
+  rm -f "$results/line"
+}
+
+interleaved() {
+  local workload=$1 tool order=(weft)
+  shift
+  [ -z "$torch_python" ] || order+=(torch)
+  [ -z "$libtorch" ] || order+=(libtorch)
+  echo "bench: $*" >&2
+  for tool in "${order[@]}"; do once "$tool" "$workload" "$@"; done
+  for ((i = ${#order[@]} - 1; i >= 0; i--)); do once "${order[i]}" "$workload" "$@"; done
+}
+
+for group in "${groups[@]}"; do
+  case $group in
+    op)
+      interleaved op op --threads 1
+      ;;
+    step)
+      interleaved mlp_b8 step --model mlp --global-batch 8 --threads 1
+      interleaved mlp_b64 step --model mlp --global-batch 64 --threads 1
+      interleaved cnn_b128 step --model cnn --global-batch 128 --threads 1
+      interleaved cnn_b128 step --model cnn --global-batch 128 --threads 2
+      ;;
+    optim)
+      for optimizer in sgd adamw; do
+        # Memory speed is measured before and after, in the same minutes as what is held against it.
+        once stream stream stream --threads 2
+        interleaved "optim_$optimizer" optim --optimizer "$optimizer" --parameters 25000000 --threads 2
+        once stream stream stream --threads 2
+      done
+      [ -z "$torch_python" ] || once torch stream stream --threads 2
+      ;;
+  esac
+done
+rm -f "$stream"
+
+python3 scripts/bench_table.py --parameters 25000000 "${missing[@]}" "$results"

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""One table from the lines that scripts/bench.sh measured.
+
+usage: bench_table.py [--parameters N] [--missing torch] [--missing libtorch] FOLDER
+
+FOLDER holds WORKLOAD.TOOL.jsonl, a line a measurement as `weft bench --json` writes it. Lines are joined by
+(workload, bench, case, threads, dtype); several lines of one tool, from interleaved runs, give their median.
+A ratio says how weft compares in the sense of its target: a share of the peer's time ("<= 0.30 time") or a
+multiple of its speed (">= 4.00 speed"). The exit code is 0 whatever the targets say.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+# (bench, case, workload or None): (peer, kind, bound)...  kind "time" is weft's time over the peer's, at most
+# the bound; kind "speed" is the peer's time over weft's, at least the bound.
+TARGETS = {
+    ("op", "add", None): [("torch", "time", 0.30), ("libtorch", "time", 0.50)],
+    ("op", "add_autograd", None): [("torch", "time", 0.35)],
+    ("step", "mlp", "mlp_b8"): [("torch", "speed", 4.0), ("libtorch", "speed", 1.6)],
+    ("step", "mlp", "mlp_b64"): [("torch", "speed", 1.5), ("libtorch", "speed", 1.25)],
+    ("step", "cnn", "cnn_b128"): [("torch", "speed", 1.4)],
+    ("optim", "sgd", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
+    ("optim", "adamw", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
+}
+
+# f32 values read and written for each parameter in one step.
+OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
+
+COLUMNS = ("case", "threads", "dtype", "weft", "torch", "libtorch", "against", "ratio", "target", "met?")
+
+
+def read_lines(folder):
+    """{(workload, bench, case, threads, dtype): {tool: [seconds...]}} in the order found."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
+        workload, tool = path.name[: -len(".jsonl")].rsplit(".", 1)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            try:
+                row = json.loads(line)
+                key = (workload, row["bench"], row["case"], int(row["threads"]), row["dtype"])
+                seconds = float(row["median_seconds"])
+            except (ValueError, KeyError, TypeError) as error:
+                sys.exit(f"bench_table: {path}:{number}: expected a line of `weft bench`, got {line!r} ({error})")
+            found.setdefault(key, {}).setdefault(tool, []).append((seconds, row))
+    return found
+
+
+def duration(seconds):
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds / size < 100 else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def memory_rates(found):
+    """Bytes a second of STREAM copy by thread count: the fastest measure, which is the hardest to reach."""
+    rates = {}
+    for (_, bench, case, threads, _), tools in found.items():
+        if (bench, case) == ("stream", "copy"):
+            for lines in tools.values():
+                rate = statistics.median(float(row["rate"]) for _, row in lines) * 1e9
+                rates[threads] = max(rate, rates.get(threads, 0.0))
+    return rates
+
+
+def table_rows(found, missing, parameters):
+    rates = memory_rates(found)
+    rows = []
+    for key, tools in found.items():
+        workload, bench, case, threads, dtype = key
+        if bench == "stream":
+            continue
+        medians = {tool: statistics.median(seconds for seconds, _ in lines) for tool, lines in tools.items()}
+        if bench == "optim" and case in OPTIMIZER_BYTES and threads in rates:
+            medians["memory"] = OPTIMIZER_BYTES[case] * parameters / rates[threads]
+        label = f"{bench} {workload if bench == 'step' else case}"
+
+        def cell(tool):
+            if tool in medians:
+                return duration(medians[tool])
+            return "not here" if tool in missing else "-"
+
+        first = [label, str(threads), dtype, cell("weft"), cell("torch"), cell("libtorch")]
+        targets = TARGETS.get((bench, case, workload)) or TARGETS.get((bench, case, None)) or []
+        if not targets:
+            targets = [(peer, "speed", None) for peer in ("torch", "libtorch") if peer in medians]
+        if not targets:
+            rows.append(first + ["-", "-", "-", "-"])
+        for peer, kind, bound in targets:
+            ratio, met = None, "not measured"
+            if "weft" in medians and peer in medians:
+                ratio = medians["weft"] / medians[peer] if kind == "time" else medians[peer] / medians["weft"]
+                if bound is None:
+                    met = "-"
+                else:
+                    met = "yes" if (ratio <= bound if kind == "time" else ratio >= bound) else "NO"
+            sign = "<=" if kind == "time" else ">="
+            target = "-" if bound is None else f"{sign} {bound:.2f} {kind}"
+            rows.append(first + [peer, "-" if ratio is None else f"{ratio:.2f}", target, met])
+            first = [""] * 6
+    return rows, rates
+
+
+def render(rows):
+    widths = [max(len(row[i]) for row in [COLUMNS, *rows]) for i in range(len(COLUMNS))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in [COLUMNS, *rows]]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def report(folder, missing, parameters):
+    rows, rates = table_rows(read_lines(folder), missing, parameters)
+    if not rows:
+        sys.exit(f"bench_table: {folder} holds no measurements")
+    text = [render(rows)]
+    for threads, rate in sorted(rates.items()):
+        text.append(f"Memory speed (STREAM copy, {threads} threads): {rate / 1e9:.1f} GB/s")
+    if "torch" in missing:
+        text.append("PyTorch (Python) could not be had on this machine; scripts/peers.sh says why.")
+    if "libtorch" in missing:
+        text.append("libtorch (PyTorch's C++ side) could not be had on this machine; scripts/peers.sh says why.")
+    judged = [row[-1] for row in rows if row[-1] in ("yes", "NO", "not measured")]
+    text.append(
+        f"Targets: {judged.count('yes')} met, {judged.count('NO')} missed, {judged.count('not measured')} not measured."
+    )
+    return "\n".join(text)
+
+
+def self_test():
+    def line(bench, case, threads, seconds, rate=1.0):
+        return json.dumps(dict(bench=bench, case=case, threads=threads, workers=1, dtype="f32",
+                               median_seconds=seconds, rate=rate, unit="x")) + "\n"
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "op.weft.jsonl").write_text(line("op", "add", 1, 1e-7) + line("op", "add", 1, 3e-7))
+        (folder / "op.torch.jsonl").write_text(line("op", "add", 1, 1e-6))
+        (folder / "mlp_b8.weft.jsonl").write_text(line("step", "mlp", 1, 1e-4))
+        (folder / "mlp_b8.torch.jsonl").write_text(line("step", "mlp", 1, 3e-4))
+        (folder / "mlp_b64.weft.jsonl").write_text(line("step", "mlp", 1, 1.99e-4))
+        (folder / "mlp_b64.torch.jsonl").write_text(line("step", "mlp", 1, 3e-4))
+        (folder / "optim_sgd.weft.jsonl").write_text(line("optim", "sgd", 2, 0.05))
+        (folder / "stream.stream.jsonl").write_text(line("stream", "copy", 2, 0.05, 10.0))
+        rows, rates = table_rows(read_lines(folder), ["libtorch"], 25_000_000)
+        by_key = {}
+        label = ""
+        for row in rows:
+            label = row[0] or label
+            by_key[label, row[6]] = row
+        assert by_key["op add", "torch"][7:] == ["0.20", "<= 0.30 time", "yes"], rows
+        assert by_key["op add", "libtorch"][9] == "not measured", rows
+        assert by_key["op add", "torch"][5] == "not here", rows
+        assert by_key["step mlp_b8", "torch"][7:] == ["3.00", ">= 4.00 speed", "NO"], rows
+        assert by_key["step mlp_b64", "torch"][7:] == ["1.51", ">= 1.50 speed", "yes"], rows
+        assert by_key["optim sgd", "memory"][7:] == ["1.00", ">= 0.85 speed", "yes"], rows
+        assert rates == {2: 10e9}
+        assert "Targets: 3 met, 1 missed" in report(folder, ["libtorch"], 25_000_000)
+    print("bench_table: self-test passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="One table from the lines that scripts/bench.sh measured")
+    parser.add_argument("--parameters", type=int, default=25_000_000, help="of the optimizer workloads")
+    parser.add_argument("--missing", action="append", default=[], choices=("torch", "libtorch"))
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("folder", nargs="?")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        self_test()
+    elif arguments.folder is None:
+        parser.error("expected a FOLDER")
+    else:
+        print(report(arguments.folder, arguments.missing, arguments.parameters))
+
+
+if __name__ == "__main__":
+    main()
