@@ -1,0 +1,135 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/parallel.h"
+#include "data/permutation.h"
+
+namespace weft::data {
+
+// Gathers batches ahead on a thread of its own, at most `options.prefetch` of them.
+class Loader::Prefetcher {
+ public:
+  Prefetcher(const Loader& loader, LoaderState from)
+      : loader_(loader), ledger_(current_ledger()), at_(from), thread_([this] { work(); }) {}
+  ~Prefetcher() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_one();
+    thread_.join();
+  }
+
+  // The batch at the position after those already taken; rethrows what gathering it threw.
+  Batch take() {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [&] { return !queue_.empty() || error_; });
+    if (queue_.empty()) std::rethrow_exception(error_);
+    Batch batch = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+  }
+
+ private:
+  void work() {
+    const LedgerScope ledger(ledger_);  // the rank that asked pays
+    set_num_threads(1);                 // the other processors are training
+    try {
+      for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0; at_.consumed += samples) {
+        {
+          std::unique_lock lock(mutex_);
+          room_.wait(lock, [&] { return stopping_ || queue_.size() < static_cast<size_t>(loader_.options_.prefetch); });
+          if (stopping_) return;
+        }
+        Batch batch = loader_.gather(at_);
+        {
+          const std::lock_guard lock(mutex_);
+          queue_.push_back(std::move(batch));
+        }
+        filled_.notify_one();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      filled_.notify_one();
+    }
+  }
+
+  const Loader& loader_;
+  Ledger& ledger_;
+  LoaderState at_;
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::condition_variable room_;
+  std::deque<Batch> queue_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset), options_(options) {
+  WEFT_CHECK(options.batch >= 1, "loader", "expected a batch of at least 1 row, got ", options.batch);
+  WEFT_CHECK(options.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ", options.prefetch);
+  WEFT_CHECK(options.tail != Tail::drop || dataset.size() >= options.batch, "loader",
+             "expected at least one whole batch of ", options.batch, " when short ones are dropped, got ",
+             dataset.size(), " samples");
+}
+
+Loader::~Loader() = default;
+
+int64_t Loader::samples_at(int64_t consumed) const {
+  const int64_t left = dataset_.size() - consumed;
+  if (left < options_.batch && options_.tail == Tail::drop) return 0;
+  return std::min(left, options_.batch);
+}
+
+int64_t Loader::batches() const {
+  const int64_t whole = dataset_.size() / options_.batch;
+  const bool tail = dataset_.size() % options_.batch != 0 && options_.tail != Tail::drop;
+  return whole + (tail ? 1 : 0);
+}
+
+Batch Loader::gather(LoaderState at) const {
+  const int64_t samples = samples_at(at.consumed);
+  std::vector<int64_t> indices(static_cast<size_t>(samples));
+  if (options_.shuffle) {
+    const Permutation order(dataset_.size(), options_.seed, static_cast<uint64_t>(at.epoch));
+    for (int64_t i = 0; i < samples; ++i) indices[static_cast<size_t>(i)] = order(at.consumed + i);
+  } else {
+    for (int64_t i = 0; i < samples; ++i) indices[static_cast<size_t>(i)] = at.consumed + i;
+  }
+  const int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
+  return dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
+}
+
+std::optional<Batch> Loader::next() {
+  const int64_t samples = samples_at(state_.consumed);
+  if (samples <= 0) {
+    seek({state_.epoch + 1, 0});
+    return std::nullopt;
+  }
+  if (options_.prefetch > 0 && !prefetcher_) prefetcher_ = std::make_unique<Prefetcher>(*this, state_);
+  Batch batch = prefetcher_ ? prefetcher_->take() : gather(state_);
+  state_.consumed += samples;
+  return batch;
+}
+
+LoaderState Loader::state() const { return state_; }
+
+void Loader::seek(LoaderState state) {
+  WEFT_CHECK(state.epoch >= 0 && state.consumed >= 0 && state.consumed <= dataset_.size(), "loader",
+             "expected a position inside ", dataset_.size(), " samples, got epoch ", state.epoch, ", sample ",
+             state.consumed);
+  prefetcher_.reset();
+  state_ = state;
+}
+
+}  // namespace weft::data
