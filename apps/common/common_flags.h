@@ -1,0 +1,46 @@
+// The flags every training app shares.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "apps/common/command_line.h"
+#include "core/dtype.h"
+
+namespace weft::app {
+
+struct CommonFlags {
+  int64_t workers = 1;
+  std::string strategy = "single";
+  std::string device = "cpu";
+  std::string dtype = "f32";
+  int64_t threads = 0;  // 0: all processors
+  int64_t seed = 1;
+  int64_t epochs = 5;
+  int64_t steps = 0;  // 0: as the epochs have it
+  int64_t global_batch = 128;
+  int64_t accumulate = 1;
+  double lr = 0.1;
+  std::string optimizer = "sgd";
+  int64_t logical_shards = 0;
+  std::string data;
+  std::string run_dir;
+  std::string resume = "none";
+  int64_t checkpoint_every = 0;
+  int64_t keep = 0;
+  int64_t max_failures = 0;
+  int64_t min_workers = 0;
+  int64_t memory_limit = 0;  // bytes, 0: none
+  std::string init;
+  std::string export_to;
+  bool quiet = false;
+};
+
+// Adds them to `line`, with the values `flags` holds as defaults.
+void add_common_flags(CommandLine& line, CommonFlags& flags);
+
+// After parsing: refuses what cannot be honoured (returns the exit code), then applies threads, memory limit
+// and seed to this process.
+std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flags);
+
+}  // namespace weft::app

@@ -1,0 +1,30 @@
+// What a training run shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace weft::app {
+
+class Progress {
+ public:
+  // Shows nothing when quiet.
+  Progress(int64_t epochs, int64_t steps_per_epoch, bool quiet);
+
+  // After a step of `epoch` (0-based); `step` counts within the epoch, from 1. Redraws a few times a second.
+  void step(int64_t epoch, int64_t step, double loss, double images_per_second);
+  // A line that stays.
+  void line(const std::string& text);
+
+ private:
+  void clear();
+
+  int64_t epochs_;
+  int64_t steps_per_epoch_;
+  bool quiet_;
+  bool terminal_;
+  bool drawn_ = false;
+  double last_drawn_ = 0;
+};
+
+}  // namespace weft::app

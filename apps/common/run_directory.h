@@ -1,0 +1,57 @@
+// A run's folder: metrics.jsonl, a line a step; result.json, written last and whole; logs/.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "apps/common/common_flags.h"
+#include "apps/common/step_clock.h"
+
+namespace weft::app {
+
+struct StepMetrics {
+  int64_t step = 0;  // from 1
+  int64_t epoch = 0;
+  float loss = 0;  // over the global batch
+  double lr = 0;
+  double images_per_second = 0;
+  double seconds = 0;  // since the start of training
+};
+
+struct RunResult {
+  std::string app;
+  int64_t steps = 0;
+  int64_t epochs = 0;
+  double train_loss = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
+  double images_per_second = 0;
+  double wall_seconds = 0;
+};
+
+class RunDirectory {
+ public:
+  // Makes the folder; an earlier run's result and metrics in it are removed. Throws an Error naming the path.
+  explicit RunDirectory(const std::string& path);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  void metrics(const StepMetrics& metrics);
+  // A line of logs/rank-0.log.
+  void log(const std::string& text);
+  // Writes result.json under a temporary name and renames it.
+  void result(const RunResult& result, const CommonFlags& flags, const StepClock& clock);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::FILE* open(const std::string& name) const;
+  void check_written(bool written, const std::string& name) const;
+
+  std::string path_;
+  std::FILE* metrics_ = nullptr;
+  std::FILE* log_ = nullptr;
+};
+
+}  // namespace weft::app
