@@ -16,15 +16,23 @@ struct RandomKey {
   uint32_t stream = 0;  // which use of randomness within the step
 };
 
-// Four 32-bit words: draws 4*block .. 4*block+3 of the sequence.
+// The generator itself: ten rounds over a 128-bit counter under a 64-bit key.
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// Four 32-bit words: draws 4*block .. 4*block+3 of the sequence. (seed, step, shard, stream) is itself put through
+// the generator to make a 64-bit key and the upper half of the counter; the lower half is the block. The generator
+// being a bijection, sequences of one seed never coincide.
 std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t block);
 
-// Draw `index` of the sequence: 32 random bits; a float in [0, 1) with 24 random bits; an integer in [0, bound).
+// Draw `index` of the sequence: 32 random bits; a float in [0, 1) with 24 random bits; an integer in [0, bound),
+// made from draws 2*index and 2*index+1 (its bias is below bound / 2^64).
 uint32_t random_bits(const RandomKey& key, uint64_t index);
 float random_uniform(const RandomKey& key, uint64_t index);
 uint64_t random_below(const RandomKey& key, uint64_t index, uint64_t bound);
 
-// Fill with draws first, first+1, …: uniform in [0, 1), or standard normal by Box–Muller on pairs of draws.
+// Fill with values first, first+1, … of the sequence: uniform in [0, 1), or standard normal by Box–Muller on pairs
+// of draws. A double takes two draws. Filling in pieces gives the bits of filling at once; large fills use this
+// thread's num_threads().
 void fill_uniform(const RandomKey& key, uint64_t first, float* out, int64_t count);
 void fill_uniform(const RandomKey& key, uint64_t first, double* out, int64_t count);
 void fill_normal(const RandomKey& key, uint64_t first, float* out, int64_t count);
