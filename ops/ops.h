@@ -2,5 +2,6 @@
 #pragma once
 
 #include "ops/copy.h"
+#include "ops/creation.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
