@@ -70,7 +70,8 @@ const Tensor& copy_(const Tensor& target, const Tensor& src) {
 
 Tensor accumulate(Tensor sum, Tensor value) {
   const NoGrad no_grad;
-  const bool exclusive = sum.body()->use_count() == 1 && sum.storage()->use_count() == 1;
+  // A gradient may be a broadcast view, whose elements share memory: only a dense one can be added to.
+  const bool exclusive = sum.body()->use_count() == 1 && sum.storage()->use_count() == 1 && sum.is_dense();
   return exclusive ? add_(sum, value) : add(sum, value);
 }
 
