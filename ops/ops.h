@@ -4,4 +4,5 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/elementwise.h"
+#include "ops/pool.h"
 #include "ops/reduce.h"
