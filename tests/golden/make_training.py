@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes training.safetensors: the first 100 losses of PyTorch training the mnist models.
+
+usage: make_training.py [OUT]      needs torch, numpy and safetensors
+
+Weights and batches come from an integer hash that training_golden_test.cpp computes alike, so that only the
+losses need to be stored: a tensor MODEL_OPTIMIZER for each pair.
+"""
+import sys
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+STEPS, BATCH = 100, 32
+torch.set_num_threads(1)
+
+
+def noise(salt, count):
+    """count numbers in [-0.5, 0.5), exact in f32: a 32-bit hash of (salt, index)."""
+    h = np.arange(count, dtype=np.uint64) + np.uint64(salt) * np.uint64(0x9E3779B9)
+    h &= np.uint64(0xFFFFFFFF)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h ^= h >> np.uint64(shift)
+        h = (h * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(16)
+    return torch.from_numpy(((h >> np.uint64(8)).astype(np.float64) / 2**24 - 0.5).astype(np.float32))
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.fc1 = nn.Linear(3136, 128)
+        self.fc2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(784, 128)
+        self.fc2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+def fill(model):
+    for salt, (name, parameter) in enumerate(sorted(model.named_parameters())):
+        fan_in = parameter[0].numel() if parameter.dim() > 1 else 1
+        scale = 2 / fan_in**0.5 if parameter.dim() > 1 else 0.1
+        with torch.no_grad():
+            parameter.copy_((noise(1000 + salt, parameter.numel()) * np.float32(scale)).reshape(parameter.shape))
+
+
+def batch(step):
+    """Images of ten blurred classes under noise."""
+    labels = torch.arange(BATCH) * 7 % 10 if step % 2 else torch.arange(BATCH) * 3 % 10
+    classes = noise(7, 10 * 784).reshape(10, 784)
+    images = classes[labels] + 4 * noise(10000 + step, BATCH * 784).reshape(BATCH, 784)
+    return images.reshape(BATCH, 1, 28, 28), labels
+
+
+def train(model, optimizer):
+    losses = []
+    for step in range(STEPS):
+        images, labels = batch(step)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+results = {}
+for name, make in (("mlp", Mlp), ("cnn", Cnn)):
+    for kind, rule in (("sgd", lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, weight_decay=1e-4)),
+                       ("adamw", lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.01))):
+        model = make()
+        fill(model)
+        results[f"{name}_{kind}"] = train(model, rule(model.parameters()))
+        print(name, kind, results[f"{name}_{kind}"][[0, 1, 10, 50, 99]].tolist())
+out = sys.argv[1] if len(sys.argv) > 1 else __file__.replace("make_training.py", "training.safetensors")
+save_file(results, out, metadata={"made_by": "tests/golden/make_training.py", "torch": torch.__version__.split("+")[0]})

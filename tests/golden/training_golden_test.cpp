@@ -1,0 +1,95 @@
+// The first 100 losses of training the mnist models, against PyTorch from the same weights and batches
+// (make_training.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "core/safetensors.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kBatch = 32;
+
+// `count` numbers in [-0.5, 0.5): the hash of make_training.py.
+Tensor noise(uint64_t salt, int64_t count) {
+  const Tensor out = empty({count});
+  for (int64_t i = 0; i < count; ++i) {
+    auto h = static_cast<uint32_t>(static_cast<uint64_t>(i) + salt * 0x9e3779b9u);
+    h ^= h >> 16;
+    h *= 0x7feb352du;
+    h ^= h >> 15;
+    h *= 0x846ca68bu;
+    h ^= h >> 16;
+    out.data<float>()[i] = static_cast<float>(static_cast<double>(h >> 8) / 16777216.0 - 0.5);
+  }
+  return out;
+}
+
+void fill(nn::Module& model) {
+  auto named = model.named_parameters();
+  std::sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  const NoGrad no_grad;
+  for (size_t i = 0; i < named.size(); ++i) {
+    const Tensor& parameter = named[i].tensor;
+    const bool matrix = parameter.dims() > 1;
+    const double fan_in = matrix ? static_cast<double>(parameter.numel() / parameter.size(0)) : 1;
+    const float scale = static_cast<float>(matrix ? 2 / std::sqrt(fan_in) : 0.1);
+    copy_(parameter, reshape(noise(1000 + i, parameter.numel()) * scale, parameter.shape()));
+  }
+}
+
+struct Sample {
+  Tensor images;
+  Tensor labels;
+};
+
+Sample batch(int step) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < kBatch; ++i) labels.push_back(i * (step % 2 != 0 ? 7 : 3) % 10);
+  const Tensor targets = from_values(labels);
+  const Tensor classes = index_select(reshape(noise(7, 7840), {10, 784}), 0, targets);
+  const Tensor images =
+      classes + reshape(noise(static_cast<uint64_t>(10000 + step), kBatch * 784), {kBatch, 784}) * 4.0;
+  return {reshape(images, {kBatch, 1, 28, 28}), targets};
+}
+
+class TrainingGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
+  const std::string name = GetParam();
+  const std::string model_name = name.substr(0, 3);
+  const auto model = nn::models::make_mnist_model(model_name);
+  fill(*model);
+  std::unique_ptr<optim::Optimizer> optimizer;
+  if (name.ends_with("sgd")) {
+    optimizer = std::make_unique<optim::Sgd>(
+        model->parameters(), optim::SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 1e-4});
+  } else {
+    optimizer = std::make_unique<optim::AdamW>(model->parameters(), optim::AdamOptions{.lr = 1e-3, .weight_decay = 0.01});
+  }
+  Tensor expected;
+  for (const NamedTensor& entry : load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
+    if (entry.name == name) expected = entry.tensor;
+  }
+  ASSERT_TRUE(expected.defined());
+  for (int step = 0; step < expected.numel(); ++step) {
+    const Sample sample = batch(step);
+    optimizer->zero_grad();
+    const Tensor loss = cross_entropy(
+        (*model)(model_name == "mlp" ? flatten(sample.images, 1) : sample.images), sample.labels);
+    backward(loss);
+    optimizer->step();
+    const double wanted = static_cast<double>(expected.data<float>()[step]);
+    ASSERT_NEAR(loss.item(), wanted, 1e-4 * wanted) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainingGolden, testing::Values("mlp_sgd", "mlp_adamw", "cnn_sgd", "cnn_adamw"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace weft
