@@ -4,5 +4,6 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/elementwise.h"
+#include "ops/norm.h"
 #include "ops/pool.h"
 #include "ops/reduce.h"

@@ -23,9 +23,9 @@ struct PoolAxis {
   int64_t size = 0;      // of the input
   int64_t taps = 0;      // of the largest window
   int64_t dilation = 1;
-  std::vector<PoolWindow> windows;  // one an output
-  std::vector<int64_t> first_use;   // of input i: uses[first_use[i]] .. uses[first_use[i + 1]]
-  std::vector<PoolUse> uses;        // in ascending order of window
+  std::vector<PoolWindow> windows = {};  // one an output
+  std::vector<int64_t> first_use = {};   // of input i: uses[first_use[i]] .. uses[first_use[i + 1]]
+  std::vector<PoolUse> uses = {};        // in ascending order of window
   bool tiles = false;               // every input is seen exactly once
 };
 
