@@ -1,0 +1,88 @@
+// Tensors for tests: random leaves, the same values in awkward layouts, comparison.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace weft::test {
+
+// Standard normal values that depend on `seed` alone.
+inline Tensor normal(const Shape& shape, uint64_t seed = 1, DType dtype = f64) {
+  const Tensor values = empty(shape, {.dtype = f64});
+  fill_normal({.seed = seed}, 0, values.data<double>(), values.numel());
+  if (dtype == f64) return values;
+  const auto list = values.to_vector<float>();
+  return from_values(list, shape);
+}
+
+// A leaf of normal values that wants a gradient.
+inline Tensor leaf(const Shape& shape, uint64_t seed = 1) {
+  const Tensor tensor = normal(shape, seed);
+  tensor.set_requires_grad();
+  return tensor;
+}
+
+// The same values with gaps between them and the dims in reverse order of memory: contiguous nowhere.
+inline Tensor strided(const Tensor& x) {
+  Shape reversed;
+  for (int i = x.dims() - 1; i >= 0; --i) reversed.push_back(x.shape()[i]);
+  reversed.push_back(2);
+  const Tensor buffer = empty(reversed, x.options());
+  Strides strides = Strides::filled(x.dims(), 0);
+  for (int i = 0; i < x.dims(); ++i) strides[i] = buffer.strides()[x.dims() - 1 - i];
+  const Tensor view = alias(buffer, x.shape(), strides);
+  const auto values = x.to_vector<double>();
+  // Odometer over the logical order.
+  Shape at = Shape::filled(x.dims(), 0);
+  for (const double value : values) {
+    int64_t offset = 0;
+    for (int d = 0; d < x.dims(); ++d) offset += at[d] * strides[d];
+    if (x.dtype() == f64) view.data<double>()[offset] = value;
+    if (x.dtype() == f32) view.data<float>()[offset] = static_cast<float>(value);
+    if (x.dtype() == i64) view.data<int64_t>()[offset] = static_cast<int64_t>(value);
+    for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d) at[d] = 0;
+  }
+  view.set_requires_grad(x.requires_grad());
+  return view;
+}
+
+// One value repeated along every dim, by strides of 0; a leaf that wants a gradient.
+inline Tensor repeated(const Shape& shape, double value = 0.7) {
+  const Tensor one = from_values(std::vector<double>{value});
+  const Tensor view = alias(one, shape, Strides::filled(shape.dims(), 0));
+  view.set_requires_grad();
+  return view;
+}
+
+inline void expect_near(const Tensor& actual, const Tensor& expected, double relative, const std::string& what = "") {
+  ASSERT_EQ(actual.shape(), expected.shape()) << what;
+  const auto a = actual.to_vector<double>();
+  const auto e = expected.to_vector<double>();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(e[i])) {
+      EXPECT_TRUE(std::isnan(a[i])) << what << " element " << i;
+    } else if (std::isinf(e[i])) {
+      EXPECT_EQ(a[i], e[i]) << what << " element " << i;
+    } else {
+      EXPECT_NEAR(a[i], e[i], relative * std::max(1.0, std::abs(e[i]))) << what << " element " << i;
+    }
+  }
+}
+
+// The message of the weft::Error that `body` throws, or "no error".
+template <class F>
+std::string error_of(F body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace weft::test
