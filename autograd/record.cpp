@@ -22,6 +22,11 @@ void Saved::fail(const char* op) const {
 }
 
 void check_in_place(const char* op, const Tensor& target, bool is_recording) {
+  for (int d = 0; d < target.dims(); ++d) {
+    WEFT_CHECK(target.strides()[d] != 0 || target.shape()[d] <= 1, op,
+               "expected a target whose elements lie apart, got shape ", target.shape(), " with strides ",
+               target.strides());
+  }
   if (!is_recording) return;
   WEFT_CHECK(!(target.requires_grad() && target.is_leaf()), op,
              "expected a tensor that is not a leaf, got a leaf of shape ", target.shape(),

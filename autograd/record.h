@@ -75,7 +75,8 @@ void record(const char* name, std::span<const Tensor> outs, std::vector<Edge> ed
   for (uint32_t i = 0; i < outs.size(); ++i) attach(outs[i], node, i);
 }
 
-// Called by an in-place operator before it writes `target`. While recording, refuses leaves that need a
+// Called by an in-place operator before it writes `target`. Refuses expanded views, whose elements share memory; and,
+// while recording, leaves that need a
 // gradient, and storage shared with other tensors, whose history could not follow the change.
 void check_in_place(const char* op, const Tensor& target, bool is_recording);
 

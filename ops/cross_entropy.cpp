@@ -1,10 +1,8 @@
 // Cross entropy and negative log-likelihood: one pass over the logits forward, one backward.
-#include <cmath>
-#include <limits>
-
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
+#include "ops/detail/row_math.h"
 #include "ops/loss.h"
 
 namespace weft {
@@ -87,49 +85,6 @@ Tensor checked_indices(const char* op, const Tensor& logits, const Rows& rows, c
   return indices;
 }
 
-// log Σ exp(x) of a row, in packets: the tail is padded with -inf, which adds nothing.
-template <class T>
-T log_sum_exp(const T* x, int64_t count) {
-  using functors::Packet;
-  constexpr int64_t lanes = functors::kLanes<T>;
-  constexpr T lowest = -std::numeric_limits<T>::infinity();
-  const auto packet_at = [&](int64_t at) {
-    if (at + lanes <= count) return functors::load_packet(x + at);
-    T padded[lanes];
-    for (int64_t i = 0; i < lanes; ++i) padded[i] = at + i < count ? x[at + i] : lowest;
-    return functors::load_packet(padded);
-  };
-  Packet<T> high = packet_at(0);
-  for (int64_t at = lanes; at < count; at += lanes) {
-    const Packet<T> next = packet_at(at);
-    high = next > high ? next : high;
-  }
-  T most = high[0];
-  for (int64_t i = 1; i < lanes; ++i) most = high[i] > most ? high[i] : most;
-  if (!std::isfinite(most)) {
-    if (most == lowest) return lowest;  // every class impossible
-    most = 0;                           // +inf or NaN makes its way through the sum
-  }
-  Packet<T> sums{};
-  for (int64_t at = 0; at < count; at += lanes) sums += functors::exp(packet_at(at) - most);
-  T sum = 0;
-  for (int64_t i = 0; i < lanes; ++i) sum += sums[i];
-  return most + std::log(sum);
-}
-
-// out[i] = scale * exp(x[i] - lse).
-template <class T>
-void softmax_row(const T* x, T lse, T scale, T* out, int64_t count) {
-  constexpr int64_t lanes = functors::kLanes<T>;
-  for (int64_t at = 0; at < count; at += lanes) {
-    T padded[lanes] = {};
-    const bool whole = at + lanes <= count;
-    if (!whole) std::memcpy(padded, x + at, static_cast<size_t>(count - at) * sizeof(T));
-    const auto result = functors::exp(functors::load_packet(whole ? x + at : padded) - lse) * scale;
-    std::memcpy(out + at, &result, static_cast<size_t>(std::min(lanes, count - at)) * sizeof(T));
-  }
-}
-
 int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrain / classes); }
 
 template <class T>
@@ -171,7 +126,7 @@ struct RowLoss {
     parallel_for(0, rows.rows, row_grain(rows.classes), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* at = x + row * rows.classes;
-        lse[row] = log_sum_exp(at, rows.classes);
+        lse[row] = detail::log_sum_exp(at, rows.classes);
         losses[row] = 0;
         if (!counts(row)) continue;
         if (sparse()) {
@@ -202,7 +157,7 @@ struct RowLoss {
         } else {
           for (int64_t c = 0; c < rows.classes; ++c) total += share(row, c);
         }
-        softmax_row(x + row * rows.classes, lse[row], s * total, out, rows.classes);
+        detail::exp_row(x + row * rows.classes, lse[row], s * total, out, rows.classes);
         if (sparse()) {
           const int64_t c = target.indices.data<int64_t>()[row];
           out[c] -= s * weight(c);

@@ -6,6 +6,8 @@
 // dtype must be that of the argument.
 #pragma once
 
+#include <cmath>
+
 #include "core/tensor.h"
 
 namespace weft {
@@ -16,6 +18,11 @@ namespace weft {
 #define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, reference) \
   Tensor name(const Tensor& x, double parameter = value);                                       \
   const Tensor& name##_(const Tensor& x, double parameter = value);
+#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, second_value,    \
+                     second_test, reference)                                                                   \
+  Tensor name(const Tensor& x, double first = first_value, double second = second_value);                       \
+  const Tensor& name##_(const Tensor& x, double first = first_value, double second = second_value);
+#define WEFT_PREDICATE(name, functor, reference) Tensor name(const Tensor& x);
 #define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, reference) \
   Tensor name(const Tensor& a, const Tensor& b);                                    \
   Tensor name(const Tensor& a, Scalar b);                                           \

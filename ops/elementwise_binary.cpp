@@ -3,8 +3,6 @@
 
 namespace weft {
 
-#define WEFT_UNARY(...)
-#define WEFT_UNARY_1(...)
 #define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, reference)                          \
   Tensor name(const Tensor& a, const Tensor& b) {                                                            \
     return detail::binary<detail::Domain::domain>(#name, a, b, functors::functor{});                         \

@@ -15,8 +15,16 @@ namespace weft {
   const Tensor& name##_(const Tensor& x, double parameter) {                                    \
     return detail::unary_in_place<detail::Domain::domain>(#name "_", x, functors::functor{parameter}); \
   }
-#define WEFT_BINARY(...)
-#define WEFT_COMPARE(...)
+#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, second_value,    \
+                     second_test, reference)                                                                   \
+  Tensor name(const Tensor& x, double first, double second) {                                                   \
+    return detail::unary<detail::Domain::domain>(#name, x, functors::functor{first, second});                   \
+  }                                                                                                             \
+  const Tensor& name##_(const Tensor& x, double first, double second) {                                         \
+    return detail::unary_in_place<detail::Domain::domain>(#name "_", x, functors::functor{first, second});      \
+  }
+#define WEFT_PREDICATE(name, functor, reference) \
+  Tensor name(const Tensor& x) { return detail::predicate(#name, x, functors::functor{}); }
 #include "ops/elementwise.def"
 
 }  // namespace weft

@@ -9,6 +9,11 @@ void check_defined(const char* op, const Tensor& tensor) {
   WEFT_CHECK(tensor.defined(), op, "expected a tensor, got an undefined one");
 }
 
+void check_floating(const char* op, const Tensor& tensor) {
+  check_defined(op, tensor);
+  WEFT_CHECK(is_floating(tensor.dtype()), op, "expected a floating dtype, got ", tensor.dtype());
+}
+
 void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
   WEFT_CHECK(a.device() == b.device(), op, "expected tensors on one device, got ", a.device(), " and ", b.device());
 }

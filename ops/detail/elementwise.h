@@ -48,6 +48,7 @@ inline DType unary_dtype(DType dtype, Domain domain) {
 }
 
 void check_defined(const char* op, const Tensor& tensor);
+void check_floating(const char* op, const Tensor& tensor);
 void check_same_device(const char* op, const Tensor& a, const Tensor& b);
 // `target` can hold the result of an in-place operator.
 void check_result(const char* op, const Tensor& target, const Shape& shape, DType dtype);
@@ -100,29 +101,48 @@ const Tensor& unary_in_place(const char* name, const Tensor& x, const F& f) {
   return x;
 }
 
+// One input's gradient of a binary function: `Member` applied to g and to what it uses of a and b.
+template <functors::Uses uses, class Member>
+Tensor binary_gradient(const Tensor& g, const Member& member, const Saved& a, const Saved& b, const char* name) {
+  using functors::Uses;
+  if constexpr (uses == Uses::passes) {
+    return g;
+  } else {
+    const Tensor d = empty_like(g);
+    if constexpr (uses == Uses::nothing) apply<Member, Domain::real>(d, g.dtype(), member, g);
+    if constexpr (uses == Uses::a) apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name));
+    if constexpr (uses == Uses::b) apply<Member, Domain::real>(d, g.dtype(), member, g, b.get(name));
+    if constexpr (uses == Uses::both) apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name), b.get(name));
+    return d;
+  }
+}
+
+template <class F>
+constexpr bool binary_uses(functors::Uses operand) {
+  return F::a_uses == operand || F::b_uses == operand || F::a_uses == functors::Uses::both ||
+         F::b_uses == functors::Uses::both;
+}
+// Whether the gradient needs neither operand, so that the result may overwrite one.
+template <class F>
+inline constexpr bool saves_nothing = !binary_uses<F>(functors::Uses::a) && !binary_uses<F>(functors::Uses::b);
+
 template <class F>
 void record_binary(const char* name, const Tensor& out, std::array<Edge, 2> edges, const Tensor& a, const Tensor& b,
                    const F& f) {
-  const auto gradient = [name, f, a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
-                         b_dtype = b.dtype()](const Tensor& g, Gradients& to, const auto&... saved) {
-    const auto one = [&]<class Member>(size_t input, const Member& member, const Shape& shape, DType dtype) {
-      if (!to.wants(input)) return;
-      const std::array<const Tensor*, 3> likes{&g};
-      const Tensor d = elementwise_output(g.shape(), g.dtype(), std::span(likes).first(1));
-      apply<Member, Domain::real>(d, g.dtype(), member, g, saved...);
-      to.set(input, to_input(d, shape, dtype));
-    };
-    one(0, BackwardA<F>{f}, a_shape, a_dtype);
-    one(1, BackwardB<F>{f}, b_shape, b_dtype);
-  };
-  if constexpr (F::linear) {
-    record(name, out, std::move(edges), [gradient](const Tensor& g, Gradients& to) { gradient(g, to); });
-  } else {
-    record(name, out, std::move(edges),
-           [gradient, name, a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& to) {
-             gradient(g, to, a.get(name), b.get(name));
-           });
-  }
+  const Saved saved_a(binary_uses<F>(functors::Uses::a) ? a : Tensor());
+  const Saved saved_b(binary_uses<F>(functors::Uses::b) ? b : Tensor());
+  record(name, out, std::move(edges),
+         [name, f, saved_a, saved_b, a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
+          b_dtype = b.dtype()](const Tensor& g, Gradients& to) {
+           if (to.wants(0)) {
+             to.set(0, to_input(binary_gradient<F::a_uses>(g, BackwardA<F>{f}, saved_a, saved_b, name), a_shape,
+                                a_dtype));
+           }
+           if (to.wants(1)) {
+             to.set(1, to_input(binary_gradient<F::b_uses>(g, BackwardB<F>{f}, saved_a, saved_b, name), b_shape,
+                                b_dtype));
+           }
+         });
 }
 
 template <Domain domain, class F>
@@ -149,7 +169,7 @@ const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b
   check_result(name, a, broadcast_shapes(a.shape(), b.shape(), name), dtype);
   const bool is_recording = recording(a, b);
   check_in_place(name, a, is_recording);
-  WEFT_CHECK(!is_recording || F::linear, name,
+  WEFT_CHECK(!is_recording || saves_nothing<F>, name,
              "expected no recording, since the gradient needs the input that would be overwritten");
   std::array<Edge, 2> edges = inputs(a, b);
   apply<Forward<F>, domain>(a, dtype, {f}, a, b);
@@ -158,7 +178,15 @@ const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b
   return a;
 }
 
-// Comparisons compute in the promoted dtype and store bool.
+// Predicates and comparisons compute in the (promoted) dtype and store bool.
+template <class F>
+Tensor predicate(const char* name, const Tensor& x, const F& f) {
+  check_defined(name, x);
+  Tensor out = empty_like(x, boolean);
+  apply<Forward<F>, Domain::any>(out, x.dtype(), {f}, x);
+  return out;
+}
+
 template <class F>
 Tensor compare(const char* name, const Tensor& a, const Tensor& b, DType promoted, const F& f) {
   const std::array<const Tensor*, 2> list{&a, &b};

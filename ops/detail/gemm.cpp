@@ -1,0 +1,207 @@
+#include "ops/detail/gemm.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/parallel.h"
+#include "ops/detail/gemm_tile.h"
+
+namespace weft::detail {
+namespace {
+
+using tile::kLanes;
+using tile::kRows;
+
+constexpr int64_t kDepth = 256;             // products summed in registers: what the header promises
+constexpr int64_t kBlockRows = 96;          // rows of A whose packed block stays in the second-level cache
+constexpr int64_t kTaskColumns = 128;       // columns of B in the smallest piece of work a thread is given
+constexpr int64_t kGrainProducts = 1 << 20;  // multiply-adds below which a second thread costs more than it saves
+
+// The plan of one product, after which side the vectors run along has been settled (always B's columns).
+template <class T>
+class Product {
+ public:
+  explicit Product(const Gemm<T>& product) : g_(product) {
+    panels_ = (g_.n + kWidth - 1) / kWidth;
+    // B can be read where it lies if its rows are contiguous and few tiles read each of them; the last, narrow
+    // panel is always copied, for vectors must not read past its end.
+    const int64_t row_tiles = (std::min(g_.m, kBlockRows) + kRows<2> - 1) / kRows<2>;
+    const bool in_place = g_.b_col == 1 && (row_tiles <= 2 || g_.k <= 16);
+    first_packed_ = in_place ? g_.n / kWidth : 0;
+    pack_a_ = g_.a_col == 1 ? panels_ >= 8 && g_.m > 2 * kRows<2> : panels_ >= 2 && g_.k > 32;
+    if (first_packed_ < panels_) {
+      packed_b_ = empty({(panels_ - first_packed_) * g_.k * kWidth}, {.dtype = dtype_of<T>});
+    }
+  }
+
+  void run() {
+    const int64_t row_blocks = (g_.m + kBlockRows - 1) / kBlockRows;
+    const int64_t column_tasks = (g_.n + kTaskColumns - 1) / kTaskColumns;
+    const int64_t task = std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * g_.k;
+    const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(task, 1));
+    const int64_t panel_grain = std::max<int64_t>(1, grain * kTaskColumns / kWidth);
+    parallel_for(first_packed_, panels_, panel_grain, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) pack_panel(panel);
+    });
+    parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
+      Tensor packed_a;
+      if (pack_a_) packed_a = empty({kBlockRows * std::min(g_.k, kDepth)}, {.dtype = dtype_of<T>});
+      while (begin < end) {  // tasks of one block of rows run together and share its packed rows
+        const int64_t block = begin / column_tasks;
+        const int64_t last = std::min(end, (block + 1) * column_tasks);
+        run_block(block * kBlockRows, (begin - block * column_tasks) * kTaskColumns,
+                  std::min(g_.n, (last - block * column_tasks) * kTaskColumns),
+                  pack_a_ ? packed_a.template data<T>() : nullptr);
+        begin = last;
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kWidth = 2 * kLanes<T>;  // columns of a panel
+  static_assert(kTaskColumns % kWidth == 0);
+
+  int64_t panel_columns(int64_t panel) const { return std::min(kWidth, g_.n - panel * kWidth); }
+  // A narrow last panel takes one vector where that is enough.
+  static int64_t panel_stride(int64_t columns) { return columns <= kLanes<T> ? kLanes<T> : kWidth; }
+  T* packed_panel(int64_t panel) const {
+    return packed_b_.template data<T>() + (panel - first_packed_) * g_.k * kWidth;
+  }
+
+  void pack_panel(int64_t panel) const {
+    const int64_t columns = panel_columns(panel);
+    const int64_t stride = panel_stride(columns);
+    const T* from = g_.b + panel * kWidth * g_.b_col;
+    T* to = packed_panel(panel);
+    if (g_.b_row == 1 && g_.b_col != 1) {
+      tile::transpose(from, g_.b_col, columns, g_.k, to, stride);
+    } else if (g_.b_col == 1 && columns == kWidth) {
+      for (int64_t p = 0; p < g_.k; ++p) {  // a constant size is copied by two moves, without a call
+        std::memcpy(to + p * stride, from + p * g_.b_row, kWidth * sizeof(T));
+      }
+    } else {
+      for (int64_t p = 0; p < g_.k; ++p) {
+        for (int64_t j = 0; j < columns; ++j) to[p * stride + j] = from[p * g_.b_row + j * g_.b_col];
+      }
+    }
+    if (columns == stride) return;
+    for (int64_t p = 0; p < g_.k; ++p) std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
+  }
+
+  // Rows [row, row + rows) and products [from, from + depth) of A, row after row.
+  void pack_rows(int64_t row, int64_t rows, int64_t from, int64_t depth, T* to) const {
+    const T* a = g_.a + row * g_.a_row + from * g_.a_col;
+    if (g_.a_col == 1) {
+      for (int64_t i = 0; i < rows; ++i) {
+        std::memcpy(to + i * depth, a + i * g_.a_row, static_cast<size_t>(depth) * sizeof(T));
+      }
+    } else if (g_.a_row == 1) {
+      tile::transpose(a, g_.a_col, depth, rows, to, depth);
+    } else {
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t p = 0; p < depth; ++p) to[i * depth + p] = a[i * g_.a_row + p * g_.a_col];
+      }
+    }
+  }
+
+  // C's rows of one block, columns [column, end).
+  void run_block(int64_t row, int64_t column, int64_t end, T* packed_a) const {
+    const int64_t rows = std::min(kBlockRows, g_.m - row);
+    for (int64_t from = 0; from < g_.k; from += kDepth) {
+      const int64_t depth = std::min(kDepth, g_.k - from);
+      const T* a = g_.a + row * g_.a_row + from * g_.a_col;
+      int64_t a_row = g_.a_row, a_col = g_.a_col;
+      if (packed_a) {
+        pack_rows(row, rows, from, depth, packed_a);
+        a = packed_a;
+        a_row = depth;
+        a_col = 1;
+      }
+      for (int64_t panel = column / kWidth; panel * kWidth < end; ++panel) {
+        const int64_t columns = panel_columns(panel);
+        const bool packed = panel >= first_packed_;
+        const int64_t b_row = packed ? panel_stride(columns) : g_.b_row;
+        const T* b = packed ? packed_panel(panel) + from * b_row : g_.b + panel * kWidth + from * g_.b_row;
+        const bool last = from + depth == g_.k;
+        const tile::Target<T> to{g_.c + row * g_.c_row + panel * kWidth * g_.c_col,
+                                 g_.c_row,
+                                 g_.c_col,
+                                 static_cast<int>(columns),
+                                 g_.accumulate || from > 0,
+                                 last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
+                                 g_.bias_row,
+                                 g_.bias_col};
+        if (columns <= kLanes<T>) {
+          run_panel<1>(rows, depth, a, a_row, a_col, b, b_row, to);
+        } else {
+          run_panel<2>(rows, depth, a, a_row, a_col, b, b_row, to);
+        }
+      }
+    }
+  }
+
+  // All tiles of one panel, of as equal heights as can be.
+  template <int Wide>
+  static void run_panel(int64_t rows, int64_t depth, const T* a, int64_t a_row, int64_t a_col, const T* b,
+                        int64_t b_row, tile::Target<T> to) {
+    const int64_t tiles = (rows + kRows<Wide> - 1) / kRows<Wide>;
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t height = rows * (i + 1) / tiles - rows * i / tiles;
+      tile::kernel_for<T, Wide>(height)(depth, a, a_row, a_col, b, b_row, to);
+      a += height * a_row;
+      to.c += height * to.row;
+      if (to.bias) to.bias += height * to.bias_row;
+    }
+  }
+
+  Gemm<T> g_;
+  int64_t panels_ = 0;
+  int64_t first_packed_ = 0;
+  bool pack_a_ = false;
+  Tensor packed_b_;
+};
+
+// Cᵀ = Bᵀ Aᵀ: the same sums with the vectors along A's rows.
+template <class T>
+Gemm<T> transposed(const Gemm<T>& g) {
+  return {.m = g.n, .n = g.m, .k = g.k,
+          .a = g.b, .a_row = g.b_col, .a_col = g.b_row,
+          .b = g.a, .b_row = g.a_col, .b_col = g.a_row,
+          .c = g.c, .c_row = g.c_col, .c_col = g.c_row,
+          .bias = g.bias, .bias_row = g.bias_col, .bias_col = g.bias_row,
+          .accumulate = g.accumulate};
+}
+
+// Whether the vectors should run along A's rows. Packing B across its rows is dear, so with few rows of A it is
+// A that gets packed; a column-major C is written straight.
+template <class T>
+bool runs_along_rows(const Gemm<T>& g) {
+  if (g.c_col != 1 && g.c_row == 1) return g.n > 1;
+  if (g.b_col == 1 || g.m >= g.n) return false;
+  return g.a_row == 1 || g.m <= 64;
+}
+
+template <class T>
+void fill(const Gemm<T>& g) {
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j = 0; j < g.n; ++j) {
+      T& c = g.c[i * g.c_row + j * g.c_col];
+      if (!g.accumulate) c = T{0};
+      if (g.bias) c += g.bias[i * g.bias_row + j * g.bias_col];
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const Gemm<T>& product) {
+  if (product.m == 0 || product.n == 0) return;
+  if (product.k == 0) return fill(product);
+  Product<T>(runs_along_rows(product) ? transposed(product) : product).run();
+}
+
+template void gemm<float>(const Gemm<float>&);
+template void gemm<double>(const Gemm<double>&);
+
+}  // namespace weft::detail

@@ -1,0 +1,197 @@
+// The innermost loop of matrix products: a tile of C held in vector registers, and the packing that feeds it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+namespace weft::detail::tile {
+
+// As wide as the processor's registers.
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#else
+inline constexpr int kVectorBytes = 32;
+#endif
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+
+// Rows of a tile one or two vectors wide: enough sums in flight to hide the latency of a multiply-add, few
+// enough to stay in registers (16, or 32 with AVX-512).
+template <int Wide>
+inline constexpr int kRows = Wide == 1 || kVectorBytes == 64 ? 12 : 6;
+
+template <class T>
+inline Vector<T> load(const T* from) {
+  Vector<T> v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+template <class T>
+inline void store(T* to, Vector<T> v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+template <class T, size_t... I>
+inline Vector<T> repeat(T x, std::index_sequence<I...>) {
+  return Vector<T>{(static_cast<void>(I), x)...};
+}
+template <class T>
+inline Vector<T> repeat(T x) {
+  return repeat(x, std::make_index_sequence<kLanes<T>>());
+}
+
+// a * b + c, rounded once.
+#if defined(__AVX512F__)
+inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vector<double> fma(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
+#elif defined(__FMA__)
+inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) { return _mm256_fmadd_ps(a, b, c); }
+inline Vector<double> fma(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return _mm256_fmadd_pd(a, b, c);
+}
+#else
+template <class V>
+inline V fma(V a, V b, V c) {
+  for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i) c[i] = std::fma(a[i], b[i], c[i]);
+  return c;
+}
+#endif
+
+// Where a finished tile goes.
+template <class T>
+struct Target {
+  T* c;
+  int64_t row, col;
+  int columns;  // valid ones; the tile may be wider
+  bool add;     // to what is there
+  const T* bias;
+  int64_t bias_row, bias_col;
+};
+
+template <class T, int Rows, int Wide>
+inline void write(const Target<T>& to, const Vector<T> (&sums)[Rows][Wide]) {
+  constexpr int kColumns = Wide * kLanes<T>;
+  if (to.col == 1 && to.columns == kColumns && (!to.bias || to.bias_col == 1)) {
+    for (int i = 0; i < Rows; ++i) {
+      for (int v = 0; v < Wide; ++v) {
+        T* at = to.c + i * to.row + v * kLanes<T>;
+        Vector<T> sum = sums[i][v];
+        if (to.add) sum = load(at) + sum;
+        if (to.bias) sum = sum + load(to.bias + i * to.bias_row + v * kLanes<T>);
+        store(at, sum);
+      }
+    }
+    return;
+  }
+  alignas(kVectorBytes) T values[Rows][kColumns];
+  std::memcpy(values, sums, sizeof values);
+  for (int j = 0; j < to.columns; ++j) {
+    T* at = to.c + j * to.col;
+    for (int i = 0; i < Rows; ++i, at += to.row) {
+      T sum = values[i][j];
+      if (to.add) sum = *at + sum;
+      if (to.bias) sum = sum + to.bias[i * to.bias_row + j * to.bias_col];
+      *at = sum;
+    }
+  }
+}
+
+// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast, B's rows at b + p * b_row
+// are read as vectors.
+template <class T, int Rows, int Wide>
+void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row, const Target<T>& to) {
+  Vector<T> sums[Rows][Wide] = {};
+  for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {
+    Vector<T> right[Wide];
+#pragma GCC unroll 2
+    for (int v = 0; v < Wide; ++v) right[v] = load(b + v * kLanes<T>);
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i) {
+      const Vector<T> left = repeat(a[i * a_row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < Wide; ++v) sums[i][v] = fma(left, right[v], sums[i][v]);
+    }
+  }
+  write<T, Rows, Wide>(to, sums);
+}
+
+template <class T>
+using Compute = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, const Target<T>&);
+
+// The kernel for 1 … kRows rows.
+template <class T, int Wide>
+Compute<T> kernel_for(int64_t rows) {
+  static constexpr auto kTable = []<size_t... I>(std::index_sequence<I...>) {
+    return std::array<Compute<T>, sizeof...(I)>{compute<T, static_cast<int>(I) + 1, Wide>...};
+  }(std::make_index_sequence<kRows<Wide>>());
+  return kTable[static_cast<size_t>(rows - 1)];
+}
+
+// ---- packing ----
+
+// Lane i of the result is lane i of a, or where bit S of i is set, lane i - S of b; and the counterpart.
+template <int S, class V, size_t... I>
+inline V interleave_low(V a, V b, std::index_sequence<I...>) {
+  constexpr int kCount = sizeof...(I);
+  return __builtin_shufflevector(a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) - S : static_cast<int>(I))...);
+}
+template <int S, class V, size_t... I>
+inline V interleave_high(V a, V b, std::index_sequence<I...>) {
+  constexpr int kCount = sizeof...(I);
+  return __builtin_shufflevector(a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) : static_cast<int>(I) + S)...);
+}
+
+// Transposes a square of vectors in log2 steps: swap the off-diagonal halves, quarters, … (Eklundh's method).
+template <class T, int S = 1>
+inline void transpose_square(Vector<T> (&rows)[kLanes<T>]) {
+  if constexpr (S < kLanes<T>) {
+    using Lanes = std::make_index_sequence<kLanes<T>>;
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes<T>; ++i) {
+      if ((i & S) != 0) continue;
+      const Vector<T> low = interleave_low<S>(rows[i], rows[i + S], Lanes());
+      const Vector<T> high = interleave_high<S>(rows[i], rows[i + S], Lanes());
+      rows[i] = low;
+      rows[i + S] = high;
+    }
+    transpose_square<T, 2 * S>(rows);
+  }
+}
+
+// to[p * to_row + j] = from[j * from_col + p] for p < count and j < columns: rows become columns.
+template <class T>
+void transpose(const T* from, int64_t from_col, int64_t columns, int64_t count, T* to, int64_t to_row) {
+  constexpr int64_t kSide = kLanes<T>;
+  for (int64_t j = 0; j < columns; j += kSide) {
+    int64_t p = 0;
+    if (j + kSide <= columns) {
+      for (; p + kSide <= count; p += kSide) {
+        Vector<T> square[kSide];
+        for (int64_t i = 0; i < kSide; ++i) square[i] = load(from + (j + i) * from_col + p);
+        transpose_square<T>(square);
+        for (int64_t i = 0; i < kSide; ++i) store(to + (p + i) * to_row + j, square[i]);
+      }
+    }
+    const int64_t last = std::min(columns, j + kSide);
+    for (; p < count; ++p) {
+      for (int64_t i = j; i < last; ++i) to[p * to_row + i] = from[i * from_col + p];
+    }
+  }
+}
+
+}  // namespace weft::detail::tile

@@ -1,0 +1,72 @@
+#include "ops/matmul.h"
+
+#include "ops/copy.h"
+#include "ops/detail/elementwise.h"
+#include "ops/detail/gemm.h"
+#include "ops/view.h"
+
+namespace weft {
+namespace {
+
+// Matrices of at least two dims with their leading dims broadcast; no history.
+Tensor product(const Tensor& a, const Tensor& b) {
+  const auto leading = [](const Tensor& x) { return Shape(std::span(x.shape().begin(), x.shape().end() - 2)); };
+  const Shape batch = broadcast_shapes(leading(a), leading(b), "matmul");
+  const auto expanded = [&batch](const Tensor& x) {
+    Shape shape = batch;
+    shape.push_back(x.size(-2));
+    shape.push_back(x.size(-1));
+    return x.shape() == shape ? x : expand(x, shape);
+  };
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  const Tensor out = empty(shape, a.options());
+  detail::multiply("matmul", out, expanded(a), expanded(b));
+  return out;
+}
+
+Tensor of_matrices(const Tensor& a, const Tensor& b) {
+  Tensor out = product(a.detach(), b.detach());
+  if (recording(a, b)) {
+    record("matmul", out, inputs(a, b), [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& to) {
+      const Tensor& left = a.get("matmul");
+      const Tensor& right = b.get("matmul");
+      if (to.wants(0)) {
+        to.set(0, detail::to_input(product(g, transpose(right, -1, -2)), left.shape(), left.dtype()));
+      }
+      if (to.wants(1)) {
+        to.set(1, detail::to_input(product(transpose(left, -1, -2), g), right.shape(), right.dtype()));
+      }
+    });
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  detail::check_defined("matmul", a);
+  detail::check_defined("matmul", b);
+  detail::check_same_device("matmul", a, b);
+  WEFT_CHECK(a.dims() >= 1 && b.dims() >= 1, "matmul", "expected operands of at least one dim, got ", a.shape(),
+             " and ", b.shape());
+  WEFT_CHECK(a.size(-1) == b.size(b.dims() == 1 ? 0 : -2), "matmul", "expected inner sizes that agree, got ",
+             a.shape(), " and ", b.shape());
+  if (a.dtype() != b.dtype()) {
+    const DType dtype = promote(a.dtype(), b.dtype());
+    return matmul(to(a, dtype), to(b, dtype));
+  }
+  if (a.dims() == 1) return squeeze(matmul(unsqueeze(a, 0), b), b.dims() == 1 ? 0 : -2);
+  if (b.dims() == 1) return squeeze(matmul(a, unsqueeze(b, 1)), -1);
+  if (a.dims() > 2 && b.dims() == 2) {  // one tall product instead of many
+    Shape shape = a.shape();
+    shape[a.dims() - 1] = b.size(1);
+    Shape rows{1, a.size(-1)};
+    for (int d = 0; d + 1 < a.dims(); ++d) rows[0] *= a.shape()[d];
+    return reshape(of_matrices(reshape(a, rows), b), shape);
+  }
+  return of_matrices(a, b);
+}
+
+}  // namespace weft
