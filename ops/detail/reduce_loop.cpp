@@ -222,6 +222,11 @@ void run(const Tensor& x, const Space& space, const Reducer& reducer, const Tens
 
 }  // namespace
 
+void check_floating(const char* op, const Tensor& x) {
+  WEFT_CHECK(x.defined(), op, "expected a tensor, got an undefined one");
+  WEFT_CHECK(is_floating(x.dtype()), op, "expected a floating-point tensor, got ", x.dtype());
+}
+
 DimSet dim_set(const char* op, const Tensor& x, const Shape& dims) {
   if (dims.empty()) return (DimSet{1} << x.dims()) - 1;
   DimSet set = 0;
@@ -276,6 +281,15 @@ Tensor restore_dims(const Tensor& g, const Shape& x, DimSet dims) {
     at += dropped ? 0 : 1;
   }
   return alias(g, shape, strides);
+}
+
+Tensor repeat_dims(const Tensor& g, const Shape& x, DimSet dims) {
+  const Tensor thin = restore_dims(g, x, dims);
+  Strides strides = thin.strides();
+  for (int d = 0; d < x.dims(); ++d) {
+    if (has_dim(dims, d)) strides[d] = 0;
+  }
+  return alias(thin, x, strides);
 }
 
 }  // namespace weft::detail

@@ -36,6 +36,9 @@ struct Reducer {
   const void* functor;
 };
 
+// x is defined and of a floating dtype.
+void check_floating(const char* op, const Tensor& x);
+
 // A set of dims: bit d stands for dim d.
 using DimSet = uint32_t;
 inline bool has_dim(DimSet set, int dim) { return (set >> dim & 1u) != 0; }
@@ -53,5 +56,7 @@ Tensor run_reduction(const Tensor& x, DimSet dims, DType compute, DType result, 
 Tensor drop_dims(const Tensor& x, DimSet dims, bool keepdim);
 // The inverse: a view of g, whose shape is x's without `dims` (or with them as 1), that broadcasts to x's.
 Tensor restore_dims(const Tensor& g, const Shape& x, DimSet dims);
+// A view of g (with or without `dims`) that repeats it to x's shape.
+Tensor repeat_dims(const Tensor& g, const Shape& x, DimSet dims);
 
 }  // namespace weft::detail
