@@ -14,5 +14,7 @@
 #include "ops/pool.h"
 #include "ops/reduce.h"
 #include "ops/scan.h"
+#include "ops/softmax.h"
 #include "ops/sort.h"
+#include "ops/view.h"
 #include "ops/where.h"

@@ -38,14 +38,13 @@ Tensor extreme(const char* name, const Tensor& x, const Shape& dims, bool keepdi
   const Tensor wide = extreme_of<Extreme>(name, x, set);
   Tensor out = drop_dims(wide, set, keepdim);
   if (recording(x)) {
-    record(name, keepdim ? (out = alias(wide, wide.shape(), wide.strides())) : out, inputs(x),
-           [name, x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& grads) {
-             const Tensor& value = x.get(name);
-             const DType compute = compute_dtype(value.dtype());
-             const Tensor best = to(wide.get(name), compute);
-             const Tensor ties = reduce<Numbers::real>(value, set, compute, CountEqual{}, best);
-             grads.set(0, gradient_like(value, ExtremeGradient{}, restore_dims(g, value.shape(), set), value, best, ties));
-           });
+    record(name, out, inputs(x), [name, x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& grads) {
+      const Tensor& value = x.get(name);
+      const DType compute = compute_dtype(value.dtype());
+      const Tensor best = to(wide.get(name), compute);
+      const Tensor ties = reduce<Numbers::real>(value, set, compute, CountEqual{}, best);
+      grads.set(0, gradient_like(value, ExtremeGradient{}, restore_dims(g, value.shape(), set), value, best, ties));
+    });
   }
   return out;
 }
@@ -102,8 +101,9 @@ ValuesIndices extreme_along(const char* name, const Tensor& x, int64_t dim, bool
   const Tensor index = index_of(x, at, wide);
   ValuesIndices out{drop_dims(wide, set, keepdim), drop_dims(index, set, keepdim)};
   if (recording(x)) {
-    record(name, out.values, inputs(x), [x = x.detach(), index, at, set](const Tensor& g, Gradients& to) {
-      to.set(0, scatter_add(zeros_like(x), at, index, restore_dims(g, x.shape(), set)));
+    record(name, out.values, inputs(x), [shape = x.shape(), index, at, set](const Tensor& g, Gradients& to) {
+      if (shape.empty()) return to.set(0, g);
+      to.set(0, scatter_add(zeros(shape, g.options()), at, index, restore_dims(g, shape, set)));
     });
   }
   return out;

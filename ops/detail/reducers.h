@@ -169,6 +169,33 @@ Reducer reducer_of(const R& r) {
   return {Kernels::row, Kernels::columns, Kernels::combine, &r};
 }
 
+// in[0..count) reduced in the order that ops/detail/reduce_loop.h lays down.
+template <class R, class T>
+T reduce_line(const R& r, const T* in, int64_t count, T center = T(0)) {
+  using Kernels = ReduceKernels<R, T>;
+  T levels[64][kReduceLanes];  // a subtree of 2^level pieces waits at each level whose bit is set in `pieces`
+  T lanes[kReduceLanes];
+  uint64_t pieces = 0;
+  for (int64_t at = 0; at < count || at == 0; at += kReducePiece, ++pieces) {
+    Kernels::row(in + at, std::min(kReducePiece, count - at), &center, lanes, &r);
+    size_t level = 0;
+    for (; (pieces >> level & 1u) != 0; ++level) Kernels::combine(lanes, levels[level], kReduceLanes);
+    std::copy_n(lanes, kReduceLanes, levels[level]);
+  }
+  bool first = true;
+  for (size_t level = 0; pieces >> level != 0; ++level) {
+    if ((pieces >> level & 1u) == 0) continue;
+    if (first) {
+      std::copy_n(levels[level], kReduceLanes, lanes);
+    } else {
+      Kernels::combine(lanes, levels[level], kReduceLanes);
+    }
+    first = false;
+  }
+  for (int64_t half = kReduceLanes / 2; half > 0; half /= 2) Kernels::combine(lanes, lanes + half, half);
+  return lanes[0];
+}
+
 enum class Numbers : uint8_t { real, any };
 
 // Reduces x over `dims` (kept as size 1) into `result`; Numbers::any admits integers, which compute in i64.
