@@ -82,6 +82,7 @@ Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   check_floating("mean", x);
   const DimSet set = dim_set("mean", x, dims);
   const auto count = static_cast<double>(reduced_count(x, set));
+  // Divided before it is narrowed: an f16 sum may overflow where the mean does not.
   const Tensor total = reduce<Numbers::real>(x, set, compute_dtype(x.dtype()), Plain<Adding>{});
   Tensor out = drop_dims(to(div(total, count), x.dtype()), set, keepdim);
   if (recording(x)) {

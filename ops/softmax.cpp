@@ -5,6 +5,7 @@
 #include "autograd/record.h"
 #include "core/parallel.h"
 #include "ops/detail/convert.h"
+#include "ops/detail/elementwise.h"
 #include "ops/detail/reducers.h"
 #include "ops/detail/runs.h"
 

@@ -222,11 +222,6 @@ void run(const Tensor& x, const Space& space, const Reducer& reducer, const Tens
 
 }  // namespace
 
-void check_floating(const char* op, const Tensor& x) {
-  WEFT_CHECK(x.defined(), op, "expected a tensor, got an undefined one");
-  WEFT_CHECK(is_floating(x.dtype()), op, "expected a floating-point tensor, got ", x.dtype());
-}
-
 DimSet dim_set(const char* op, const Tensor& x, const Shape& dims) {
   if (dims.empty()) return (DimSet{1} << x.dims()) - 1;
   DimSet set = 0;

@@ -36,9 +36,6 @@ struct Reducer {
   const void* functor;
 };
 
-// x is defined and of a floating dtype.
-void check_floating(const char* op, const Tensor& x);
-
 // A set of dims: bit d stands for dim d.
 using DimSet = uint32_t;
 inline bool has_dim(DimSet set, int dim) { return (set >> dim & 1u) != 0; }
