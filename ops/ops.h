@@ -1,6 +1,8 @@
 // What tensors can do: every operator, by family.
 #pragma once
 
+#include "ops/conv.h"
+#include "ops/conv_transpose.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/dropout.h"
