@@ -1,0 +1,165 @@
+// What all optimizers share: groups of parameters, the pass over them, and their state.
+//
+//   optim::Sgd optimizer(model, {.lr = 0.1, .momentum = 0.9});
+//   optimizer.zero_grad();  loss.backward();  optimizer.step();
+//
+// Parameters are floating leaves without gaps in memory. f32 and f64 ones are stepped in their own precision; bf16
+// and f16 ones keep an f32 master copy here, which takes the step and is rounded into them.
+// An optimizer belongs to one thread; a step uses that thread's num_threads().
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "optim/blocks.h"
+#include "optim/parameters.h"
+
+namespace weft::optim {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Steps every parameter that has a gradient, in one pass over memory. Others are left alone, their state too.
+  // When it throws, no parameter has changed.
+  void step();
+  // Drops the gradients, or fills them with zeros.
+  void zero_grad(bool set_to_none = true);
+  // Calls of step() so far.
+  int64_t steps() const { return steps_; }
+
+  virtual int64_t groups() const = 0;
+  double lr(int64_t group = 0) const { return const_cast<Optimizer*>(this)->lr_of(group); }
+  // Of every group, or of one. Schedules do this (optim/schedule.h).
+  void set_lr(double lr);
+  void set_lr(int64_t group, double lr);
+
+  // "step", and for each parameter "step.NAME", each of the optimizer's tensors as "momentum.NAME", and
+  // "master.NAME" for 16-bit ones. Options are not state. The tensors share memory with the optimizer.
+  std::vector<NamedTensor> state_dict() const;
+  // Copies in what state_dict gave, possibly by way of a file. Names, shapes and dtypes are checked first: one
+  // error names all that is missing, unexpected or wrong, and then nothing has changed.
+  void load_state_dict(std::span<const NamedTensor> state);
+
+  // Bytes of state, masters included.
+  int64_t state_bytes() const;
+
+ protected:
+  Optimizer() = default;
+
+  // What is kept for one parameter.
+  struct Entry {
+    std::string name;
+    Tensor parameter;
+    int64_t group = 0;
+    int64_t steps = 0;           // how many it has taken
+    std::vector<Tensor> state;   // state_names() of the group, once it has taken one; f64 or f32
+    Tensor master;               // of a 16-bit parameter
+    int64_t master_version = -1; // the parameter's version that `master` stands for
+  };
+  // A run of elements of one entry. Pointers are to float or double.
+  struct Run {
+    void* parameter;
+    const void* gradient;
+    void* const* state;
+    int64_t count;
+    bool is_double;
+  };
+
+  virtual const char* name() const = 0;
+  virtual double& lr_of(int64_t group) = 0;
+  virtual std::span<const std::string_view> state_names(int64_t group) const = 0;
+  // Throws unless every group's options make sense.
+  virtual void check_options() const = 0;
+  // Settles the constants of this step for one entry, which has taken entry.steps before.
+  virtual void begin(size_t index, const Entry& entry) = 0;
+  virtual void update(size_t index, const Run& run) const = 0;
+
+  void add_entries(const Parameters& parameters, int64_t group);
+
+ private:
+  struct Active {
+    size_t index;
+    Tensor gradient;  // in the parameter's layout
+  };
+
+  void check_group(int64_t group) const;
+  void prepare(Entry& entry);
+  void update_run(const Active& active, int64_t begin, int64_t end) const;
+
+  std::vector<Entry> entries_;
+  int64_t steps_ = 0;
+  std::vector<Active> active_;  // of the step that runs; kept for its memory
+  Blocks blocks_;
+};
+
+// Parameters with options of their own.
+template <class Options>
+struct ParameterGroup {
+  Parameters parameters;
+  Options options;
+};
+
+// The optimizer of a Rule, which has
+//   Options (with lr), Step, kName, check(options), state_names(options),
+//   Step begin(options, steps taken), update<T>(step, parameter, gradient, states, count).
+template <class Rule>
+class OptimizerOf final : public Optimizer {
+ public:
+  using Options = typename Rule::Options;
+
+  explicit OptimizerOf(const Parameters& parameters, const Options& options = {}) {
+    add_group(parameters, options);
+  }
+  explicit OptimizerOf(const std::vector<ParameterGroup<Options>>& groups) {
+    for (const auto& group : groups) add_group(group.parameters, group.options);
+  }
+
+  void add_group(const Parameters& parameters, const Options& options) {
+    Rule::check(options);
+    add_entries(parameters, groups());
+    options_.push_back(options);
+  }
+
+  // May be changed between steps.
+  Options& options(int64_t group = 0) { return options_.at(static_cast<size_t>(group)); }
+  int64_t groups() const override { return static_cast<int64_t>(options_.size()); }
+
+ protected:
+  const char* name() const override { return Rule::kName; }
+  double& lr_of(int64_t group) override { return options(group).lr; }
+  std::span<const std::string_view> state_names(int64_t group) const override {
+    return Rule::state_names(options_[static_cast<size_t>(group)]);
+  }
+  void check_options() const override {
+    for (const Options& options : options_) Rule::check(options);
+  }
+  void begin(size_t index, const Entry& entry) override {
+    if (step_of_.size() <= index) step_of_.resize(index + 1);
+    step_of_[index] = Rule::begin(options_[static_cast<size_t>(entry.group)], entry.steps);
+  }
+  void update(size_t index, const Run& run) const override {
+    if (run.is_double) {
+      update_as<double>(index, run);
+    } else {
+      update_as<float>(index, run);
+    }
+  }
+
+ private:
+  template <class T>
+  void update_as(size_t index, const Run& run) const {
+    Rule::template update<T>(step_of_[index], static_cast<T*>(run.parameter),
+                             static_cast<const T*>(run.gradient), run.state, run.count);
+  }
+
+  std::vector<Options> options_;
+  std::vector<typename Rule::Step> step_of_;
+};
+
+}  // namespace weft::optim

@@ -1,0 +1,28 @@
+// What an optimizer is given: tensors with the names that its errors and its saved state use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "nn/module.h"
+
+namespace weft::optim {
+
+class Parameters {
+ public:
+  // A model's own, under their names: what one usually passes.
+  Parameters(const nn::Module& model) : list_(model.named_parameters()) {}
+  Parameters(std::vector<NamedTensor> named) : list_(std::move(named)) {}
+  // Named by position: "0", "1", …
+  Parameters(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) list_.push_back({std::to_string(list_.size()), tensor});
+  }
+
+  const std::vector<NamedTensor>& list() const { return list_; }
+
+ private:
+  std::vector<NamedTensor> list_;
+};
+
+}  // namespace weft::optim
