@@ -27,93 +27,98 @@ double cosine_between(double from, double to, double share) {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
-double power(double base, int64_t exponent) { return std::pow(base, static_cast<double>(exponent)); }
+double power_of(double base, int64_t exponent) { return std::pow(base, static_cast<double>(exponent)); }
 
 }  // namespace
 
-void Constant::check() const { check_rate("constant", lr); }
+double Schedule::operator()(int64_t step) const {
+  WEFT_CHECK(rate_ && step >= 0, "schedule", "expected a step of 0 or more of a schedule, got ",
+             rate_ ? std::to_string(step) : "an undefined schedule");
+  return rate_(step);
+}
 
-double StepDecay::operator()(int64_t step) const { return lr * power(gamma, step / every); }
+Schedule constant(double lr) {
+  check_rate("constant", lr);
+  return [lr](int64_t) { return lr; };
+}
 
-void StepDecay::check() const {
+Schedule step_decay(double lr, int64_t every, double gamma) {
   check_rate("step_decay", lr);
   check_rate("step_decay", gamma);
   check_steps("step_decay", every);
+  return [=](int64_t step) { return lr * power_of(gamma, step / every); };
 }
 
-double MultiStep::operator()(int64_t step) const {
-  return lr * power(gamma, std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin());
-}
-
-void MultiStep::check() const {
+Schedule multi_step(double lr, std::vector<int64_t> milestones, double gamma) {
   check_rate("multi_step", lr);
   check_rate("multi_step", gamma);
-  WEFT_CHECK(std::is_sorted(milestones.begin(), milestones.end()), "multi_step",
-             "expected milestones that rise, got ", milestones.size(), " out of order");
+  for (size_t i = 1; i < milestones.size(); ++i) {
+    WEFT_CHECK(milestones[i - 1] < milestones[i], "multi_step", "expected milestones that rise, got ", milestones[i],
+               " after ", milestones[i - 1]);
+  }
+  return [lr, gamma, milestones = std::move(milestones)](int64_t step) {
+    const auto passed = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+    return lr * power_of(gamma, passed);
+  };
 }
 
-double Exponential::operator()(int64_t step) const { return lr * power(gamma, step); }
-
-void Exponential::check() const {
+Schedule exponential(double lr, double gamma) {
   check_rate("exponential", lr);
   check_rate("exponential", gamma);
+  return [=](int64_t step) { return lr * power_of(gamma, step); };
 }
 
-double Cosine::operator()(int64_t step) const { return cosine_between(lr, last, progress(step, steps)); }
-
-void Cosine::check() const {
+Schedule cosine(double lr, int64_t steps, double last) {
   check_rate("cosine", lr);
   check_rate("cosine", last);
   check_steps("cosine", steps);
+  return [=](int64_t step) { return cosine_between(lr, last, progress(step, steps)); };
 }
 
-double LinearWarmup::operator()(int64_t step) const { return first + (lr - first) * progress(step + 1, steps); }
-
-void LinearWarmup::check() const {
+Schedule linear_warmup(double lr, int64_t steps, double first) {
   check_rate("linear_warmup", lr);
   check_rate("linear_warmup", first);
   check_steps("linear_warmup", steps);
+  return [=](int64_t step) {
+    return step + 1 >= steps ? lr : first + (lr - first) * progress(step + 1, steps);
+  };
 }
 
-double Polynomial::operator()(int64_t step) const {
-  return last + (lr - last) * std::pow(1 - progress(step, steps), power);
-}
-
-void Polynomial::check() const {
+Schedule polynomial(double lr, int64_t steps, double power, double last) {
   check_rate("polynomial", lr);
   check_rate("polynomial", last);
   check_steps("polynomial", steps);
   WEFT_CHECK(power > 0, "polynomial", "expected a power above 0, got ", power);
+  return [=](int64_t step) { return last + (lr - last) * std::pow(1 - progress(step, steps), power); };
 }
 
-double OneCycle::operator()(int64_t step) const {
-  const double start = lr / start_factor;
-  const double top = rise * static_cast<double>(steps) - 1;  // the step, not always whole, of the highest rate
-  const double last = static_cast<double>(steps - 1);
-  const double at = std::min(static_cast<double>(step), last);
-  if (at <= top) return cosine_between(start, lr, top > 0 ? at / top : 1);
-  return cosine_between(lr, start / end_factor, (at - top) / (last - top));
-}
-
-void OneCycle::check() const {
+Schedule one_cycle(double lr, int64_t steps, OneCycleOptions options) {
   check_rate("one_cycle", lr);
-  WEFT_CHECK(steps >= 2, "one_cycle", "expected at least 2 steps, got ", steps);
-  WEFT_CHECK(rise >= 0 && rise < 1, "one_cycle", "expected a rise in [0, 1), got ", rise);
-  WEFT_CHECK(start_factor > 0 && end_factor > 0, "one_cycle", "expected factors above 0, got ", start_factor,
-             " and ", end_factor);
+  WEFT_CHECK(steps >= 1, "one_cycle", "expected at least 1 step, got ", steps);
+  WEFT_CHECK(options.rise >= 0 && options.rise < 1, "one_cycle", "expected a rise in [0, 1), got ", options.rise);
+  WEFT_CHECK(options.start_factor > 0 && options.end_factor > 0, "one_cycle", "expected factors above 0, got ",
+             options.start_factor, " and ", options.end_factor);
+  const double start = lr / options.start_factor;
+  const auto last = static_cast<double>(steps - 1);
+  // The step, not always whole, of the highest rate. Where the rise has no room, the cycle begins at the top.
+  const double top = std::max(0.0, options.rise * static_cast<double>(steps) - 1);
+  return [=](int64_t step) {
+    const double at = std::min(static_cast<double>(step), last);
+    if (at <= top) return cosine_between(start, lr, top > 0 ? at / top : 1);
+    return cosine_between(lr, start / options.end_factor, (at - top) / (last - top));
+  };
 }
 
-double Sequential::operator()(int64_t step) const {
-  for (size_t i = 0; i + 1 < parts.size(); ++i) {
-    if (step < parts[i].steps) return parts[i].schedule(step);
-    step -= parts[i].steps;
-  }
-  return parts.back().schedule(step);
-}
-
-void Sequential::check() const {
+Schedule sequential(std::vector<SchedulePart> parts) {
   WEFT_CHECK(!parts.empty(), "sequential", "expected at least one schedule, got none");
-  for (const Part& part : parts) check_steps("sequential", part.steps);
+  for (const SchedulePart& part : parts) check_steps("sequential", part.steps);
+  return [parts = std::move(parts)](int64_t step) {
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      if (step < parts[i].steps) return parts[i].schedule(step);
+      step -= parts[i].steps;
+    }
+    return parts.back().schedule(step);
+  };
 }
 
 Scheduler::Scheduler(Optimizer& optimizer, Schedule schedule)

@@ -1,12 +1,11 @@
-// Learning rates as pure functions of the step, and the driver that gives them to an optimizer.
+// Learning rates as pure functions of the step.
 //
-//   optim::Scheduler scheduler(optimizer, optim::Sequential{{
-//       {optim::LinearWarmup{.lr = 0.4, .steps = 500}, 500}, {optim::Cosine{.lr = 0.4, .steps = 9500}, 9500}}});
-//   …  optimizer.step();  scheduler.step();
+//   const optim::Schedule rate = optim::sequential({{optim::linear_warmup(0.4, 500), 500}, {optim::cosine(0.4, 9500), 9500}});
+//   optimizer.set_lr(rate(step));      // or a Scheduler, which counts the steps and knows the groups
 //
 // A schedule is asked for the rate that step 0, 1, 2, … uses, in any order: its only state is that number. Steps
-// may be batches or epochs, whichever the caller counts. Past its end a schedule keeps its last rate.
-// Each check() throws on values that make no sense; a Schedule calls it when it is made.
+// may be batches or epochs, whichever the caller counts. Past its end a schedule keeps its last rate. Values that
+// make no sense throw when the schedule is made.
 #pragma once
 
 #include <cstdint>
@@ -19,103 +18,55 @@ namespace weft::optim {
 
 class Optimizer;
 
-// Any of the types below, or any function of the step.
+// A value: copies are equal and independent. Any function of the step will do.
 class Schedule {
  public:
+  Schedule() = default;  // has no rate yet: asking for one throws
   template <class F>
     requires std::is_invocable_r_v<double, const F&, int64_t>
-  Schedule(F rate) {
-    if constexpr (requires { rate.check(); }) rate.check();
-    rate_ = std::move(rate);
-  }
-  double operator()(int64_t step) const { return rate_(step); }
+  Schedule(F rate) : rate_(std::move(rate)) {}
+  // Steps count from 0.
+  double operator()(int64_t step) const;
 
  private:
   std::function<double(int64_t)> rate_;
 };
 
-struct Constant {
-  double lr = 0;
-  double operator()(int64_t) const { return lr; }
-  void check() const;
-};
+Schedule constant(double lr);
 
 // lr * gamma^floor(step / every)
-struct StepDecay {
-  double lr = 0;
-  int64_t every = 1;
-  double gamma = 0.1;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule step_decay(double lr, int64_t every, double gamma = 0.1);
 
 // lr * gamma^(how many milestones are at or before step); milestones rise.
-struct MultiStep {
-  double lr = 0;
-  std::vector<int64_t> milestones;
-  double gamma = 0.1;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule multi_step(double lr, std::vector<int64_t> milestones, double gamma = 0.1);
 
 // lr * gamma^step
-struct Exponential {
-  double lr = 0;
-  double gamma = 0.95;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule exponential(double lr, double gamma);
 
 // Half a cosine from lr at step 0 to `last` at step `steps` (Loshchilov & Hutter 2017, equation 5).
-struct Cosine {
-  double lr = 0;
-  int64_t steps = 1;
-  double last = 0;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule cosine(double lr, int64_t steps, double last = 0);
 
 // first + (lr - first) * (step + 1) / steps, and lr from step `steps` - 1 on: the first step already moves.
-struct LinearWarmup {
-  double lr = 0;
-  int64_t steps = 1;
-  double first = 0;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule linear_warmup(double lr, int64_t steps, double first = 0);
 
 // last + (lr - last) * (1 - step / steps)^power
-struct Polynomial {
-  double lr = 0;
-  int64_t steps = 1;
-  double power = 1;
-  double last = 0;
-  double operator()(int64_t step) const;
-  void check() const;
-};
+Schedule polynomial(double lr, int64_t steps, double power = 1, double last = 0);
 
 // One cycle (Smith & Topin 2018) as PyTorch shapes it: half a cosine from lr / start_factor up to lr over the first
 // `rise` of the steps, then another down to lr / start_factor / end_factor at step `steps` - 1.
-struct OneCycle {
-  double lr = 0;
-  int64_t steps = 2;
+struct OneCycleOptions {
   double rise = 0.3;
   double start_factor = 25;
   double end_factor = 1e4;
-  double operator()(int64_t step) const;
-  void check() const;
 };
+Schedule one_cycle(double lr, int64_t steps, OneCycleOptions options = {});
 
 // One schedule after another, each for its number of steps and counted from its own step 0; the last goes on.
-struct Sequential {
-  struct Part {
-    Schedule schedule;
-    int64_t steps;
-  };
-  std::vector<Part> parts;
-  double operator()(int64_t step) const;
-  void check() const;
+struct SchedulePart {
+  Schedule schedule;
+  int64_t steps;
 };
+Schedule sequential(std::vector<SchedulePart> parts);
 
 // Sets the rates of an optimizer's groups: those of step 0 when it is made. The optimizer must outlive it.
 class Scheduler {

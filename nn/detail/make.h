@@ -1,0 +1,16 @@
+// Memory for parameters and buffers, charged to `parameters` from the start.
+#pragma once
+
+#include "core/ledger.h"
+#include "core/tensor.h"
+
+namespace weft::nn::detail {
+
+// Uninitialised; undefined if not wanted.
+inline Tensor make_parameter(const Shape& shape, bool wanted = true, DType dtype = f32) {
+  if (!wanted) return {};
+  const CategoryScope scope(Category::parameters);
+  return empty(shape, {.dtype = dtype});
+}
+
+}  // namespace weft::nn::detail

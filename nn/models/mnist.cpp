@@ -1,0 +1,38 @@
+#include "nn/models/mnist.h"
+
+#include "ops/elementwise.h"
+#include "ops/pool.h"
+#include "ops/view.h"
+
+namespace weft::nn::models {
+
+MnistMlp::MnistMlp() {
+  add("fc1", fc1);
+  add("fc2", fc2);
+}
+
+Tensor MnistMlp::forward(const Tensor& images) {
+  const Tensor x = images.dims() > 2 ? flatten(images, 1) : images;
+  return fc2(relu(fc1(x)));
+}
+
+MnistCnn::MnistCnn() {
+  add("conv1", conv1);
+  add("conv2", conv2);
+  add("fc1", fc1);
+  add("fc2", fc2);
+}
+
+Tensor MnistCnn::forward(const Tensor& images) {
+  Tensor x = max_pool2d(relu(conv1(images)), {2, 2});
+  x = max_pool2d(relu(conv2(x)), {2, 2});
+  return fc2(relu(fc1(flatten(x, 1))));
+}
+
+std::unique_ptr<Module> make_mnist_model(std::string_view name) {
+  if (name == "mlp") return std::make_unique<MnistMlp>();
+  if (name == "cnn") return std::make_unique<MnistCnn>();
+  throw_error("mnist", {"expected the model mlp or cnn, got ", name});
+}
+
+}  // namespace weft::nn::models

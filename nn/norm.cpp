@@ -1,0 +1,81 @@
+#include "nn/norm.h"
+
+#include "nn/detail/make.h"
+#include "nn/init.h"
+#include "ops/norm.h"
+
+namespace weft::nn {
+namespace {
+
+Tensor constant(const Shape& shape, double value, bool wanted, DType dtype = f32) {
+  const Tensor tensor = detail::make_parameter(shape, wanted, dtype);
+  if (wanted) init::constant_(tensor, value);
+  return tensor;
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(int64_t channels, const BatchNormLayerOptions& options)
+    : weight(constant({channels}, 1, options.affine)),
+      bias(constant({channels}, 0, options.affine)),
+      running_mean(constant({channels}, 0, options.track_running_stats)),
+      running_var(constant({channels}, 1, options.track_running_stats)),
+      num_batches_tracked(constant({}, 0, options.track_running_stats, i64)),
+      options_(options) {
+  add_parameter("weight", weight);
+  add_parameter("bias", bias);
+  add_buffer("running_mean", running_mean);
+  add_buffer("running_var", running_var);
+  add_buffer("num_batches_tracked", num_batches_tracked);
+}
+
+Tensor BatchNorm::normalise(const Tensor& x) {
+  const bool by_batch = training() || !running_mean.defined();
+  Tensor out = batch_norm(x, weight, bias, running_mean, running_var,
+                          {.training = by_batch, .momentum = options_.momentum, .eps = options_.eps});
+  if (training() && num_batches_tracked.defined()) {
+    ++*num_batches_tracked.data<int64_t>();
+    num_batches_tracked.bump_version();
+  }
+  return out;
+}
+
+Tensor BatchNorm1d::forward(const Tensor& x) {
+  WEFT_CHECK(x.dims() == 2 || x.dims() == 3, "batch_norm1d", "expected [N, C] or [N, C, L], got ", x.shape());
+  return normalise(x);
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  WEFT_CHECK(x.dims() == 4, "batch_norm2d", "expected [N, C, H, W], got ", x.shape());
+  return normalise(x);
+}
+
+LayerNorm::LayerNorm(const Shape& normalized, double eps, bool affine)
+    : weight(constant(normalized, 1, affine)),
+      bias(constant(normalized, 0, affine)),
+      normalized_(normalized),
+      eps_(eps) {
+  add_parameter("weight", weight);
+  add_parameter("bias", bias);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_, weight, bias, eps_); }
+
+RmsNorm::RmsNorm(const Shape& normalized, double eps, bool affine)
+    : weight(constant(normalized, 1, affine)), normalized_(normalized), eps_(eps) {
+  add_parameter("weight", weight);
+}
+
+Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, normalized_, weight, eps_); }
+
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)
+    : weight(constant({channels}, 1, affine)), bias(constant({channels}, 0, affine)), groups_(groups), eps_(eps) {
+  WEFT_CHECK(groups >= 1 && channels % groups == 0, "group_norm", "expected channels that groups divide evenly, got ",
+             channels, " and ", groups, " groups");
+  add_parameter("weight", weight);
+  add_parameter("bias", bias);
+}
+
+Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
+
+}  // namespace weft::nn

@@ -1,0 +1,7 @@
+// All optimizers, schedules and gradient clipping.
+#pragma once
+
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "optim/schedule.h"
+#include "optim/sgd.h"
