@@ -6,7 +6,7 @@
 
 namespace weft::nn {
 
-MultiheadAttention::MultiheadAttention(int64_t width, int64_t heads, const AttentionOptions& options)
+MultiheadAttention::MultiheadAttention(int64_t width, int64_t heads, const MultiheadAttentionOptions& options)
     : qkv(width, 3 * width, options.bias), out(width, width, options.bias), heads_(heads), options_(options) {
   WEFT_CHECK(heads >= 1 && width % heads == 0, "attention", "expected a width that heads divide evenly, got ", width,
              " and ", heads, " heads");

@@ -8,7 +8,7 @@
 
 namespace weft::nn {
 
-struct AttentionOptions {
+struct MultiheadAttentionOptions {
   bool causal = false;  // position t sees positions up to t
   double dropout = 0;   // of attention weights, in training
   bool bias = true;
@@ -18,7 +18,7 @@ struct AttentionOptions {
 // product; each of `heads` heads is width / heads wide.
 class MultiheadAttention : public Module {
  public:
-  MultiheadAttention(int64_t width, int64_t heads, const AttentionOptions& options = {});
+  MultiheadAttention(int64_t width, int64_t heads, const MultiheadAttentionOptions& options = {});
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
   // `mask` broadcasts to [N, heads, T, T]: bool (true: may be seen), or floating (added to the scores). Undefined:
   // none.
@@ -29,7 +29,7 @@ class MultiheadAttention : public Module {
 
  private:
   int64_t heads_;
-  AttentionOptions options_;
+  MultiheadAttentionOptions options_;
 };
 
 struct TransformerBlockOptions {

@@ -9,9 +9,9 @@ namespace weft::nn {
 
 class Conv2d : public Module {
  public:
-  Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options = {}, bool bias = true);
-  Conv2d(int64_t in, int64_t out, int64_t kernel, const Conv2dOptions& options = {}, bool bias = true)
-      : Conv2d(in, out, Shape{kernel, kernel}, options, bias) {}
+  Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options = {}, bool with_bias = true);
+  Conv2d(int64_t in, int64_t out, int64_t kernel, const Conv2dOptions& options = {}, bool with_bias = true)
+      : Conv2d(in, out, Shape{kernel, kernel}, options, with_bias) {}
   Tensor forward(const Tensor& x) override;
   const Conv2dOptions& options() const { return options_; }
 
@@ -25,10 +25,10 @@ class Conv2d : public Module {
 class ConvTranspose2d : public Module {
  public:
   ConvTranspose2d(int64_t in, int64_t out, const Shape& kernel, const ConvTranspose2dOptions& options = {},
-                  bool bias = true);
+                  bool with_bias = true);
   ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, const ConvTranspose2dOptions& options = {},
-                  bool bias = true)
-      : ConvTranspose2d(in, out, Shape{kernel, kernel}, options, bias) {}
+                  bool with_bias = true)
+      : ConvTranspose2d(in, out, Shape{kernel, kernel}, options, with_bias) {}
   Tensor forward(const Tensor& x) override;
   const ConvTranspose2dOptions& options() const { return options_; }
 

@@ -27,7 +27,7 @@ double kaiming_deviation(const Tensor& target, double slope, Fan fan) {
 // Uniform with this standard deviation.
 const Tensor& uniform_of_deviation(const Tensor& target, double deviation) {
   const double bound = std::sqrt(3.0) * deviation;
-  return uniform_(target, -bound, bound);
+  return init::uniform_(target, -bound, bound);
 }
 
 double dot(const double* a, const double* b, int64_t count) {
@@ -73,7 +73,7 @@ const Tensor& xavier_uniform_(const Tensor& target, double gain) {
 }
 
 const Tensor& xavier_normal_(const Tensor& target, double gain) {
-  return normal_(target, 0, xavier_deviation(target, gain));
+  return init::normal_(target, 0, xavier_deviation(target, gain));
 }
 
 const Tensor& kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
@@ -81,7 +81,7 @@ const Tensor& kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
 }
 
 const Tensor& kaiming_normal_(const Tensor& target, double slope, Fan fan) {
-  return normal_(target, 0, kaiming_deviation(target, slope, fan));
+  return init::normal_(target, 0, kaiming_deviation(target, slope, fan));
 }
 
 const Tensor& orthogonal_(const Tensor& target, double gain) {
@@ -124,8 +124,8 @@ const Tensor& orthogonal_(const Tensor& target, double gain) {
 void default_weight_and_bias_(const Tensor& weight, const Tensor& bias) {
   const double count = fan_of(weight, Fan::in);
   const double bound = count > 0 ? 1 / std::sqrt(count) : 0;
-  uniform_(weight, -bound, bound);
-  if (bias.defined()) uniform_(bias, -bound, bound);
+  init::uniform_(weight, -bound, bound);
+  if (bias.defined()) init::uniform_(bias, -bound, bound);
 }
 
 }  // namespace weft::nn::init

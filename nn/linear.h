@@ -8,7 +8,7 @@ namespace weft::nn {
 // x · weightᵀ + bias: [..., in] to [..., out].
 class Linear : public Module {
  public:
-  Linear(int64_t in, int64_t out, bool bias = true);
+  Linear(int64_t in, int64_t out, bool with_bias = true);
   Tensor forward(const Tensor& x) override;
 
   Tensor weight;  // [out, in]
