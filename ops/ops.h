@@ -1,6 +1,7 @@
 // What tensors can do: every operator, by family.
 #pragma once
 
+#include "ops/attention.h"
 #include "ops/conv.h"
 #include "ops/conv_transpose.h"
 #include "ops/copy.h"
