@@ -28,16 +28,19 @@ class Product {
     const int64_t row_tiles = (std::min(g_.m, kBlockRows) + kRows<2> - 1) / kRows<2>;
     const bool in_place = g_.b_col == 1 && (row_tiles <= 2 || g_.k <= 16);
     first_packed_ = in_place ? g_.n / kWidth : 0;
-    pack_a_ = g_.a_col == 1 ? panels_ >= 8 && g_.m > 2 * kRows<2> : panels_ >= 2 && g_.k > 32;
+    // A is read where it lies unless it is read often, or its steps would fall on few sets of the first-level cache.
+    const int64_t step = static_cast<int64_t>(sizeof(T)) * (g_.a_col == 1 ? g_.a_row : g_.a_col);
+    const bool clashes = step % 1024 == 0 && g_.k > 32 && g_.m > 4;
+    pack_a_ = clashes || (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
     if (first_packed_ < panels_) {
-      packed_b_ = empty({(panels_ - first_packed_) * g_.k * kWidth}, {.dtype = dtype_of<T>});
+      packed_b_ = empty({panels_ - first_packed_, g_.k, kWidth}, {.dtype = dtype_of<T>});
     }
   }
 
   void run() {
     const int64_t row_blocks = (g_.m + kBlockRows - 1) / kBlockRows;
     const int64_t column_tasks = (g_.n + kTaskColumns - 1) / kTaskColumns;
-    const int64_t task = std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * g_.k;
+    const int64_t task = std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * std::min(g_.k, kGrainProducts);
     const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(task, 1));
     const int64_t panel_grain = std::max<int64_t>(1, grain * kTaskColumns / kWidth);
     parallel_for(first_packed_, panels_, panel_grain, [&](int64_t begin, int64_t end) {
@@ -45,7 +48,7 @@ class Product {
     });
     parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
       Tensor packed_a;
-      if (pack_a_) packed_a = empty({kBlockRows * std::min(g_.k, kDepth)}, {.dtype = dtype_of<T>});
+      if (pack_a_) packed_a = empty({std::min(g_.m, kBlockRows) * packed_stride(g_.k)}, {.dtype = dtype_of<T>});
       while (begin < end) {  // tasks of one block of rows run together and share its packed rows
         const int64_t block = begin / column_tasks;
         const int64_t last = std::min(end, (block + 1) * column_tasks);
@@ -88,18 +91,25 @@ class Product {
     for (int64_t p = 0; p < g_.k; ++p) std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
   }
 
+  // Between packed rows of A: one line more than a power of two, so that rows do not share cache sets.
+  static int64_t packed_stride(int64_t depth) {
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+    return (std::min(depth, kDepth) / kLine + 1) * kLine;
+  }
+
   // Rows [row, row + rows) and products [from, from + depth) of A, row after row.
   void pack_rows(int64_t row, int64_t rows, int64_t from, int64_t depth, T* to) const {
     const T* a = g_.a + row * g_.a_row + from * g_.a_col;
+    const int64_t stride = packed_stride(depth);
     if (g_.a_col == 1) {
       for (int64_t i = 0; i < rows; ++i) {
-        std::memcpy(to + i * depth, a + i * g_.a_row, static_cast<size_t>(depth) * sizeof(T));
+        std::memcpy(to + i * stride, a + i * g_.a_row, static_cast<size_t>(depth) * sizeof(T));
       }
     } else if (g_.a_row == 1) {
-      tile::transpose(a, g_.a_col, depth, rows, to, depth);
+      tile::transpose(a, g_.a_col, depth, rows, to, stride);
     } else {
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t p = 0; p < depth; ++p) to[i * depth + p] = a[i * g_.a_row + p * g_.a_col];
+        for (int64_t p = 0; p < depth; ++p) to[i * stride + p] = a[i * g_.a_row + p * g_.a_col];
       }
     }
   }
@@ -108,50 +118,70 @@ class Product {
   void run_block(int64_t row, int64_t column, int64_t end, T* packed_a) const {
     const int64_t rows = std::min(kBlockRows, g_.m - row);
     for (int64_t from = 0; from < g_.k; from += kDepth) {
-      const int64_t depth = std::min(kDepth, g_.k - from);
-      const T* a = g_.a + row * g_.a_row + from * g_.a_col;
-      int64_t a_row = g_.a_row, a_col = g_.a_col;
+      Strip strip;
+      strip.rows = rows;
+      strip.depth = std::min(kDepth, g_.k - from);
+      strip.a = g_.a + row * g_.a_row + from * g_.a_col;
+      strip.a_row = g_.a_row;
+      strip.a_col = g_.a_col;
       if (packed_a) {
-        pack_rows(row, rows, from, depth, packed_a);
-        a = packed_a;
-        a_row = depth;
-        a_col = 1;
+        pack_rows(row, rows, from, strip.depth, packed_a);
+        strip.a = packed_a;
+        strip.a_row = packed_stride(strip.depth);
+        strip.a_col = 1;
       }
-      for (int64_t panel = column / kWidth; panel * kWidth < end; ++panel) {
-        const int64_t columns = panel_columns(panel);
+      const bool last = from + strip.depth == g_.k;
+      const int64_t end_panel = (end + kWidth - 1) / kWidth;
+      for (int64_t panel = column / kWidth; panel < end_panel;) {
         const bool packed = panel >= first_packed_;
-        const int64_t b_row = packed ? panel_stride(columns) : g_.b_row;
-        const T* b = packed ? packed_panel(panel) + from * b_row : g_.b + panel * kWidth + from * g_.b_row;
-        const bool last = from + depth == g_.k;
-        const tile::Target<T> to{g_.c + row * g_.c_row + panel * kWidth * g_.c_col,
-                                 g_.c_row,
-                                 g_.c_col,
-                                 static_cast<int>(columns),
-                                 g_.accumulate || from > 0,
-                                 last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
-                                 g_.bias_row,
-                                 g_.bias_col};
-        if (columns <= kLanes<T>) {
-          run_panel<1>(rows, depth, a, a_row, a_col, b, b_row, to);
-        } else {
-          run_panel<2>(rows, depth, a, a_row, a_col, b, b_row, to);
-        }
+        const int64_t columns = panel_columns(panel);
+        strip.b_row = packed ? panel_stride(columns) : g_.b_row;
+        strip.b = packed ? packed_panel(panel) + from * strip.b_row : g_.b + panel * kWidth + from * g_.b_row;
+        strip.b_panel = packed ? g_.k * kWidth : kWidth;
+        strip.to = {g_.c + row * g_.c_row + panel * kWidth * g_.c_col, g_.c_row, g_.c_col,
+                    static_cast<int>(columns), g_.accumulate || from > 0,
+                    last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
+                    g_.bias_row, g_.bias_col};
+        // Whole panels of one kind ahead: few rows take several at once, to keep enough sums in flight.
+        const int64_t whole = std::min(packed ? g_.n / kWidth : first_packed_, end_panel) - panel;
+        panel += run_strip(strip, whole);
       }
     }
   }
 
-  // All tiles of one panel, of as equal heights as can be.
+  // Some rows of A against one or more panels of B.
+  struct Strip {
+    int64_t rows, depth;
+    const T* a;
+    int64_t a_row, a_col;
+    const T* b;
+    int64_t b_row, b_panel;
+    tile::Target<T> to;
+  };
+
+  // Returns how many panels it took.
+  static int64_t run_strip(Strip& strip, int64_t whole) {
+    if (strip.to.columns <= kLanes<T>) return run_tiles<1>(strip);
+    if (strip.rows <= kRows<8> && whole >= 4) return run_tiles<8>(strip);
+    if (strip.rows <= 3 * kRows<4> && strip.rows != kRows<2> && whole >= 2) return run_tiles<4>(strip);
+    return run_tiles<2>(strip);
+  }
+
+  // Tiles of as equal heights as can be.
   template <int Wide>
-  static void run_panel(int64_t rows, int64_t depth, const T* a, int64_t a_row, int64_t a_col, const T* b,
-                        int64_t b_row, tile::Target<T> to) {
-    const int64_t tiles = (rows + kRows<Wide> - 1) / kRows<Wide>;
+  static int64_t run_tiles(Strip& strip) {
+    if constexpr (Wide > 2) strip.to.columns = Wide * kLanes<T>;
+    const int64_t tiles = (strip.rows + kRows<Wide> - 1) / kRows<Wide>;
+    const T* a = strip.a;
     for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t height = rows * (i + 1) / tiles - rows * i / tiles;
-      tile::kernel_for<T, Wide>(height)(depth, a, a_row, a_col, b, b_row, to);
-      a += height * a_row;
-      to.c += height * to.row;
-      if (to.bias) to.bias += height * to.bias_row;
+      const int64_t height = strip.rows * (i + 1) / tiles - strip.rows * i / tiles;
+      tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.a_row, strip.a_col, strip.b, strip.b_row, strip.b_panel,
+                                        strip.to);
+      a += height * strip.a_row;
+      strip.to.c += height * strip.to.row;
+      if (strip.to.bias) strip.to.bias += height * strip.to.bias_row;
     }
+    return Wide <= 2 ? 1 : Wide / 2;
   }
 
   Gemm<T> g_;

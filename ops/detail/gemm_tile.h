@@ -1,6 +1,8 @@
 // The innermost loop of matrix products: a tile of C held in vector registers, and the packing that feeds it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -28,10 +30,10 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Rows of a tile one or two vectors wide: enough sums in flight to hide the latency of a multiply-add, few
+// Rows of a tile that is `Wide` vectors wide: enough sums in flight to hide the latency of a multiply-add, few
 // enough to stay in registers (16, or 32 with AVX-512).
 template <int Wide>
-inline constexpr int kRows = Wide == 1 || kVectorBytes == 64 ? 12 : 6;
+inline constexpr int kRows = Wide == 1 ? 12 : (kVectorBytes == 64 ? 24 : 12) / Wide;
 
 template <class T>
 inline Vector<T> load(const T* from) {
@@ -83,27 +85,13 @@ struct Target {
   int64_t bias_row, bias_col;
 };
 
-template <class T, int Rows, int Wide>
-inline void write(const Target<T>& to, const Vector<T> (&sums)[Rows][Wide]) {
-  constexpr int kColumns = Wide * kLanes<T>;
-  if (to.col == 1 && to.columns == kColumns && (!to.bias || to.bias_col == 1)) {
-    for (int i = 0; i < Rows; ++i) {
-      for (int v = 0; v < Wide; ++v) {
-        T* at = to.c + i * to.row + v * kLanes<T>;
-        Vector<T> sum = sums[i][v];
-        if (to.add) sum = load(at) + sum;
-        if (to.bias) sum = sum + load(to.bias + i * to.bias_row + v * kLanes<T>);
-        store(at, sum);
-      }
-    }
-    return;
-  }
-  alignas(kVectorBytes) T values[Rows][kColumns];
-  std::memcpy(values, sums, sizeof values);
+// One element at a time: C is strided, or the tile hangs over its edge.
+template <class T>
+void write_elements(const Target<T>& to, const T* values, int rows, int row_length) {
   for (int j = 0; j < to.columns; ++j) {
     T* at = to.c + j * to.col;
-    for (int i = 0; i < Rows; ++i, at += to.row) {
-      T sum = values[i][j];
+    for (int i = 0; i < rows; ++i, at += to.row) {
+      T sum = values[i * row_length + j];
       if (to.add) sum = *at + sum;
       if (to.bias) sum = sum + to.bias[i * to.bias_row + j * to.bias_col];
       *at = sum;
@@ -111,27 +99,65 @@ inline void write(const Target<T>& to, const Vector<T> (&sums)[Rows][Wide]) {
   }
 }
 
-// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast, B's rows at b + p * b_row
-// are read as vectors.
+// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast; B's rows are read as
+// vectors, two at b + p * b_row, the next two b_panel further on, and so forth.
 template <class T, int Rows, int Wide>
-void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row, const Target<T>& to) {
-  Vector<T> sums[Rows][Wide] = {};
-  for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {
-    Vector<T> right[Wide];
-#pragma GCC unroll 2
-    for (int v = 0; v < Wide; ++v) right[v] = load(b + v * kLanes<T>);
+void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row, int64_t b_panel,
+             const Target<T>& to) {
+  Vector<T> sums[Rows][Wide];
 #pragma GCC unroll 12
-    for (int i = 0; i < Rows; ++i) {
-      const Vector<T> left = repeat(a[i * a_row]);
-#pragma GCC unroll 2
-      for (int v = 0; v < Wide; ++v) sums[i][v] = fma(left, right[v], sums[i][v]);
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < Wide; ++v) sums[i][v] = Vector<T>{};
+  }
+  for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {
+    if constexpr (Rows >= Wide) {
+      Vector<T> right[Wide];
+#pragma GCC unroll 8
+      for (int v = 0; v < Wide; ++v) right[v] = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
+#pragma GCC unroll 12
+      for (int i = 0; i < Rows; ++i) {
+        const Vector<T> left = repeat(a[i * a_row]);
+#pragma GCC unroll 8
+        for (int v = 0; v < Wide; ++v) sums[i][v] = fma(left, right[v], sums[i][v]);
+      }
+    } else {  // the fewer registers are held by A
+      Vector<T> left[Rows];
+#pragma GCC unroll 12
+      for (int i = 0; i < Rows; ++i) left[i] = repeat(a[i * a_row]);
+#pragma GCC unroll 8
+      for (int v = 0; v < Wide; ++v) {
+        const Vector<T> right = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
+#pragma GCC unroll 12
+        for (int i = 0; i < Rows; ++i) sums[i][v] = fma(left[i], right, sums[i][v]);
+      }
     }
   }
-  write<T, Rows, Wide>(to, sums);
+  constexpr int kColumns = Wide * kLanes<T>;
+  if (to.col != 1 || to.columns != kColumns || (to.bias && to.bias_col != 1)) {
+    alignas(kVectorBytes) T values[Rows * kColumns];
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Wide; ++v) store(values + i * kColumns + v * kLanes<T>, sums[i][v]);
+    }
+    return write_elements(to, values, Rows, kColumns);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < Wide; ++v) {
+      T* at = to.c + i * to.row + v * kLanes<T>;
+      Vector<T> sum = sums[i][v];
+      if (to.add) sum = load(at) + sum;
+      if (to.bias) sum = sum + load(to.bias + i * to.bias_row + v * kLanes<T>);
+      store(at, sum);
+    }
+  }
 }
 
 template <class T>
-using Compute = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, const Target<T>&);
+using Compute = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, int64_t, const Target<T>&);
 
 // The kernel for 1 … kRows rows.
 template <class T, int Wide>
