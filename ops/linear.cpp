@@ -14,9 +14,8 @@ Tensor transposed(const Tensor& matrix) {
 
 Tensor as_rows(const Tensor& x) {
   if (x.dims() == 2) return x;
-  int64_t rows = 1;
-  for (int d = 0; d + 1 < x.dims(); ++d) rows *= x.shape()[d];
-  return reshape(x, {rows, x.shape().back()});
+  const Shape leading(std::span(x.shape().begin(), x.shape().end() - 1));
+  return reshape(x, {checked_numel(leading, 1, "linear"), x.shape().back()});
 }
 
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias = {}) {

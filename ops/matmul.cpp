@@ -29,16 +29,20 @@ Tensor product(const Tensor& a, const Tensor& b) {
 Tensor of_matrices(const Tensor& a, const Tensor& b) {
   Tensor out = product(a.detach(), b.detach());
   if (recording(a, b)) {
-    record("matmul", out, inputs(a, b), [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& to) {
-      const Tensor& left = a.get("matmul");
-      const Tensor& right = b.get("matmul");
-      if (to.wants(0)) {
-        to.set(0, detail::to_input(product(g, transpose(right, -1, -2)), left.shape(), left.dtype()));
-      }
-      if (to.wants(1)) {
-        to.set(1, detail::to_input(product(transpose(left, -1, -2), g), right.shape(), right.dtype()));
-      }
-    });
+    // Only what the wanted gradients need is kept.
+    const Saved left(b.requires_grad() ? a : Tensor());
+    const Saved right(a.requires_grad() ? b : Tensor());
+    record("matmul", out, inputs(a, b),
+           [left, right, a_shape = a.shape(), b_shape = b.shape()](const Tensor& g, Gradients& to) {
+             if (to.wants(0)) {
+               const Tensor da = product(g, transpose(right.get("matmul"), -1, -2));
+               to.set(0, detail::to_input(da, a_shape, g.dtype()));
+             }
+             if (to.wants(1)) {
+               const Tensor db = product(transpose(left.get("matmul"), -1, -2), g);
+               to.set(1, detail::to_input(db, b_shape, g.dtype()));
+             }
+           });
   }
   return out;
 }
@@ -62,8 +66,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (a.dims() > 2 && b.dims() == 2) {  // one tall product instead of many
     Shape shape = a.shape();
     shape[a.dims() - 1] = b.size(1);
-    Shape rows{1, a.size(-1)};
-    for (int d = 0; d + 1 < a.dims(); ++d) rows[0] *= a.shape()[d];
+    const Shape leading(std::span(a.shape().begin(), a.shape().end() - 1));
+    const Shape rows{checked_numel(leading, 1, "matmul"), a.size(-1)};
     return reshape(of_matrices(reshape(a, rows), b), shape);
   }
   return of_matrices(a, b);

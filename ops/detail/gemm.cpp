@@ -203,12 +203,12 @@ Gemm<T> transposed(const Gemm<T>& g) {
 }
 
 // Whether the vectors should run along A's rows. Packing B across its rows is dear, so with few rows of A it is
-// A that gets packed; a column-major C is written straight.
+// A that gets packed (not with one or two, which would leave the vectors empty); a column-major C is written straight.
 template <class T>
 bool runs_along_rows(const Gemm<T>& g) {
   if (g.c_col != 1 && g.c_row == 1) return g.n > 1;
   if (g.b_col == 1 || g.m >= g.n) return false;
-  return g.a_row == 1 || g.m <= 64;
+  return g.a_row == 1 || (g.m > 2 && g.m <= 64);
 }
 
 template <class T>
