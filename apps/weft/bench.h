@@ -12,14 +12,14 @@ namespace weft::app {
 
 // One row of the table.
 struct BenchRow {
-  std::string bench;  // WHAT
-  std::string name;   // the case
+  std::string bench = {};  // WHAT
+  std::string name = {};   // the case
   int64_t threads = 1;
   int64_t workers = 1;
   std::string dtype = "f32";
   double median_seconds = 0;
   double rate = 0;
-  std::string unit;
+  std::string unit = {};
 };
 
 // Median seconds of `body` over `repeats` runs after `warmup` more.
