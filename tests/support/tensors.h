@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "core/tensor.h"
+#include "ops/copy.h"
 
 namespace weft::test {
 
@@ -18,6 +19,25 @@ inline Tensor normal(const Shape& shape, uint64_t seed = 1, DType dtype = f64) {
   if (dtype == f64) return values;
   const auto list = values.to_vector<float>();
   return from_values(list, shape);
+}
+
+// Uniform in [low, high], in `dtype`.
+inline Tensor uniform(const Shape& shape, double low, double high, uint64_t seed, DType dtype = f64) {
+  const Tensor values = empty(shape, {.dtype = f64});
+  fill_uniform({.seed = seed}, 0, values.data<double>(), values.numel());
+  auto* x = values.data<double>();
+  for (int64_t i = 0; i < values.numel(); ++i) x[i] = low + (high - low) * x[i];
+  return to(values, dtype);
+}
+
+// Relative error of a computation in `dtype` whose result is stored in it.
+inline double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case f64: return 1e-14;
+    case f32: return 2e-6;
+    case f16: return 1e-3;
+    default: return 8e-3;
+  }
 }
 
 // A leaf of normal values that wants a gradient.
