@@ -32,7 +32,7 @@ gradients = torch.randn(STEPS, COUNT, dtype=torch.float64)
 results = {"start": start, "gradients": gradients}
 for name, (make, options) in CASES.items():
     for dtype in (torch.float64, torch.float32):
-        parameter = torch.nn.Parameter(start.to(dtype))
+        parameter = torch.nn.Parameter(start.to(dtype, copy=True))
         optimizer = make([parameter], fused=True, **options)
         for gradient in gradients:
             parameter.grad = gradient.to(dtype)
