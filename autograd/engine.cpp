@@ -1,20 +1,20 @@
 #include "autograd/engine.h"
 
-#include <algorithm>
-#include <queue>
-#include <unordered_map>
-
 #include "autograd/grad_mode.h"
 #include "autograd/leaf.h"
 #include "autograd/node.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
 
 namespace weft {
 namespace {
 
 thread_local uint64_t t_runs = 0;
 
-// One walk over the graph. First the uses of every node and leaf are counted; then nodes run, latest first,
-// each as soon as all gradients it waits for have come.
+// One walk over the graph. First the uses of every node and leaf are counted; then nodes run,
+// latest first, each as soon as all gradients it waits for have come.
 class Walk {
  public:
   explicit Walk(BackwardOptions options) : options_(options), id_(++t_runs) {}
@@ -22,7 +22,8 @@ class Walk {
   // Leaves whose gradients are returned instead of accumulated; all others are then ignored.
   void capture(std::span<const Tensor> leaves) {
     capturing_ = true;
-    for (const Tensor& leaf : leaves) leaves_[leaf.body()].wanted = true;
+    for (const Tensor& leaf : leaves)
+      leaves_[leaf.body()].wanted = true;
   }
 
   void add_root(const Tensor& root, Tensor gradient) {
@@ -32,7 +33,8 @@ class Walk {
   }
 
   void run() {
-    for (auto& [edge, gradient] : roots_) deliver(edge, std::move(gradient));
+    for (auto& [edge, gradient] : roots_)
+      deliver(edge, std::move(gradient));
     roots_.clear();
     while (!ready_.empty()) {
       const Ref<Node> node = ready_.top();
@@ -50,10 +52,13 @@ class Walk {
     Tensor sum;
   };
   struct Earlier {
-    bool operator()(const Ref<Node>& a, const Ref<Node>& b) const { return a->sequence() < b->sequence(); }
+    bool operator()(const Ref<Node>& a, const Ref<Node>& b) const {
+      return a->sequence() < b->sequence();
+    }
   };
 
-  // Counts this use of the edge's target and, the first time it is met, those of everything below it.
+  // Counts this use of the edge's target and, the first time it is met, those of everything below
+  // it.
   void discover(const Edge& start) {
     std::vector<Node*> fresh;
     const auto meet = [&](const Edge& edge) {
@@ -62,7 +67,8 @@ class Walk {
       } else if (edge.node) {
         Node& node = *edge.node;
         if (node.run.id != id_) {
-          WEFT_CHECK(!node.freed(), "backward", "expected a graph that still holds its saved tensors, got one whose ",
+          WEFT_CHECK(!node.freed(), "backward",
+                     "expected a graph that still holds its saved tensors, got one whose ",
                      node.name(), " was freed by an earlier backward; that one needs retain_graph");
           node.run = {};
           node.run.id = id_;
@@ -75,7 +81,8 @@ class Walk {
     while (!fresh.empty()) {
       Node* node = fresh.back();
       fresh.pop_back();
-      for (const Edge& edge : node->edges()) meet(edge);
+      for (const Edge& edge : node->edges())
+        meet(edge);
     }
   }
 
@@ -92,7 +99,8 @@ class Walk {
       Node& node = *edge.node;
       if (gradient.defined()) {
         if (edge.output > 0 && node.run.others.empty()) node.run.others.resize(node.outputs() - 1);
-        add(edge.output == 0 ? node.run.first : node.run.others[edge.output - 1], std::move(gradient));
+        add(edge.output == 0 ? node.run.first : node.run.others[edge.output - 1],
+            std::move(gradient));
       }
       if (--node.run.pending == 0) ready_.push(edge.node);
     }
@@ -125,7 +133,8 @@ class Walk {
         std::move(edges.begin(), edges.end(), few_edges.begin());
         edges = std::span(few_edges).first(edges.size());
       } else {
-        many_edges.assign(std::make_move_iterator(edges.begin()), std::make_move_iterator(edges.end()));
+        many_edges.assign(std::make_move_iterator(edges.begin()),
+                          std::make_move_iterator(edges.end()));
         edges = many_edges;
       }
       first = Tensor();
@@ -147,24 +156,29 @@ class Walk {
 
 Tensor one(DType dtype) {
   switch (dtype) {
-    case DType::f64: return from_values(std::vector<double>{1});
-    case DType::bf16: return from_values(std::vector<BFloat16>{BFloat16(1)});
-    case DType::f16: return from_values(std::vector<Float16>{Float16(1)});
-    default: return from_values(std::vector<float>{1});
+    case DType::f64:
+      return from_values(std::vector<double>{1});
+    case DType::bf16:
+      return from_values(std::vector<BFloat16>{BFloat16(1)});
+    case DType::f16:
+      return from_values(std::vector<Float16>{Float16(1)});
+    default:
+      return from_values(std::vector<float>{1});
   }
 }
 
 Tensor root_gradient(const Tensor& root, const Tensor& gradient) {
-  WEFT_CHECK(root.defined() && root.requires_grad(), "backward",
-             "expected a result that depends on a tensor requiring a gradient, got one that does not");
+  WEFT_CHECK(
+      root.defined() && root.requires_grad(), "backward",
+      "expected a result that depends on a tensor requiring a gradient, got one that does not");
   if (gradient.defined()) {
     WEFT_CHECK(gradient.shape() == root.shape() && gradient.dtype() == root.dtype(), "backward",
                "expected a gradient of shape ", root.shape(), " and dtype ", root.dtype(), ", got ",
                gradient.shape(), " and ", gradient.dtype());
     return gradient.detach();
   }
-  WEFT_CHECK(root.numel() == 1, "backward", "expected a one-element result, or a gradient for it, got shape ",
-             root.shape());
+  WEFT_CHECK(root.numel() == 1, "backward",
+             "expected a one-element result, or a gradient for it, got shape ", root.shape());
   return alias(one(root.dtype()), root.shape(), contiguous_strides(root.shape()));
 }
 
@@ -174,9 +188,10 @@ void backward(const Tensor& root, const Tensor& gradient, BackwardOptions option
   backward(std::span(&root, 1), std::span(&gradient, 1), options);
 }
 
-void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options) {
-  WEFT_CHECK(gradients.empty() || gradients.size() == roots.size(), "backward", "expected ", roots.size(),
-             " gradients, one a root, got ", gradients.size());
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+              BackwardOptions options) {
+  WEFT_CHECK(gradients.empty() || gradients.size() == roots.size(), "backward", "expected ",
+             roots.size(), " gradients, one a root, got ", gradients.size());
   const NoGrad no_grad;
   Walk walk(options);
   for (size_t i = 0; i < roots.size(); ++i) {
@@ -185,8 +200,8 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   walk.run();
 }
 
-std::vector<Tensor> gradients(const Tensor& root, std::span<const Tensor> leaves, const Tensor& gradient,
-                              BackwardOptions options) {
+std::vector<Tensor> gradients(const Tensor& root, std::span<const Tensor> leaves,
+                              const Tensor& gradient, BackwardOptions options) {
   for (const Tensor& leaf : leaves) {
     WEFT_CHECK(leaf.defined() && leaf.is_leaf() && leaf.requires_grad(), "gradients",
                "expected leaves that require a gradient");
@@ -197,7 +212,8 @@ std::vector<Tensor> gradients(const Tensor& root, std::span<const Tensor> leaves
   walk.add_root(root, root_gradient(root, gradient));
   walk.run();
   std::vector<Tensor> result;
-  for (const Tensor& leaf : leaves) result.push_back(walk.captured(leaf));
+  for (const Tensor& leaf : leaves)
+    result.push_back(walk.captured(leaf));
   return result;
 }
 

@@ -5,7 +5,8 @@ namespace weft {
 
 bool grad_enabled();
 
-// Switches recording off for its lifetime: evaluation, optimizer steps, in-place changes of parameters.
+// Switches recording off for its lifetime: evaluation, optimizer steps, in-place changes of
+// parameters.
 class NoGrad {
  public:
   NoGrad();

@@ -1,11 +1,11 @@
 #include "autograd/gradcheck.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "core/random.h"
+
+#include <algorithm>
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -27,7 +27,8 @@ class SameDraws {
 Tensor call(const Function& f, const std::vector<Tensor>& inputs) {
   const SameDraws same_draws;
   Tensor out = f(inputs);
-  WEFT_CHECK(out.defined() && out.dtype() == f64, "gradcheck", "expected a function with an f64 result, got ",
+  WEFT_CHECK(out.defined() && out.dtype() == f64, "gradcheck",
+             "expected a function with an f64 result, got ",
              out.defined() ? to_string(out.dtype()) : "an undefined tensor");
   return out;
 }
@@ -35,7 +36,8 @@ Tensor call(const Function& f, const std::vector<Tensor>& inputs) {
 double weighted_sum(const std::vector<double>& weights, const Tensor& out) {
   const std::vector<double> values = out.to_vector<double>();
   double sum = 0;
-  for (size_t i = 0; i < values.size(); ++i) sum += weights[i] * values[i];
+  for (size_t i = 0; i < values.size(); ++i)
+    sum += weights[i] * values[i];
   return sum;
 }
 
@@ -52,7 +54,8 @@ bool close(double a, double b, double tolerance) {
 
 }  // namespace
 
-std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs, GradcheckOptions options) {
+std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
+                      GradcheckOptions options) {
   std::vector<Tensor> given;   // the inputs as leaves of their own, in the caller's layout
   std::vector<Tensor> copies;  // the same values, row-major
   std::vector<Tensor> checked;
@@ -71,19 +74,23 @@ std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs, Grad
 
   const EnableGrad recording;
   const Tensor out = call(f, given);
-  if (!out.requires_grad()) return "the result does not depend on any input that requires a gradient";
+  if (!out.requires_grad())
+    return "the result does not depend on any input that requires a gradient";
   // In ±[0.5, 1.5): no element of the result goes unnoticed.
   std::vector<double> weights(static_cast<size_t>(out.numel()));
   fill_uniform({.seed = 0x77656674}, 0, weights.data(), out.numel());
-  for (double& weight : weights) weight = weight < 0.5 ? weight - 1.5 : weight + 0.5;
+  for (double& weight : weights)
+    weight = weight < 0.5 ? weight - 1.5 : weight + 0.5;
   const std::vector<Tensor> found = gradients(out, checked, from_values(weights, out.shape()));
 
   const NoGrad no_grad;
   const std::vector<double> values = out.to_vector<double>();
   const std::vector<double> values_of_copies = call(f, copies).to_vector<double>();
-  if (values.size() != values_of_copies.size()) return "the size of the result depends on the layout of the inputs";
+  if (values.size() != values_of_copies.size())
+    return "the size of the result depends on the layout of the inputs";
   for (size_t i = 0; i < values.size(); ++i) {
-    const bool same = values[i] == values_of_copies[i] || (std::isnan(values[i]) && std::isnan(values_of_copies[i]));
+    const bool same = values[i] == values_of_copies[i] ||
+                      (std::isnan(values[i]) && std::isnan(values_of_copies[i]));
     if (!same && !close(values[i], values_of_copies[i], options.tolerance)) {
       return concat({"result element ", i, ": ", number(values[i]), " for the inputs as given, ",
                      number(values_of_copies[i]), " for row-major copies"});
@@ -96,11 +103,12 @@ std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs, Grad
     const Tensor& gradient = found[at++];
     const Tensor& x = copies[input];
     if (gradient.defined() && (gradient.shape() != x.shape() || gradient.dtype() != f64)) {
-      return concat({"input ", input, ": expected a gradient of shape ", x.shape(), " and dtype f64, got ",
-                     gradient.shape(), " and ", gradient.dtype()});
+      return concat({"input ", input, ": expected a gradient of shape ", x.shape(),
+                     " and dtype f64, got ", gradient.shape(), " and ", gradient.dtype()});
     }
-    const std::vector<double> analytic = gradient.defined() ? gradient.to_vector<double>()
-                                                            : std::vector<double>(static_cast<size_t>(x.numel()));
+    const std::vector<double> analytic = gradient.defined()
+                                             ? gradient.to_vector<double>()
+                                             : std::vector<double>(static_cast<size_t>(x.numel()));
     for (int64_t i = 0; i < x.numel(); ++i) {
       double& element = x.data<double>()[i];
       const double before = element;
@@ -112,8 +120,9 @@ std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs, Grad
       const double difference = (above - below) / (2 * options.step);
       const double value = analytic[static_cast<size_t>(i)];
       if (!close(value, difference, options.tolerance)) {
-        return concat({"input ", input, " of shape ", x.shape(), ", element ", i, ": backward gives ", number(value),
-                       ", central differences give ", number(difference)});
+        return concat({"input ", input, " of shape ", x.shape(), ", element ", i,
+                       ": backward gives ", number(value), ", central differences give ",
+                       number(difference)});
       }
     }
   }

@@ -1,11 +1,11 @@
 // Checks an operator's gradient against central differences.
 #pragma once
 
+#include "core/tensor.h"
+
 #include <functional>
 #include <string>
 #include <vector>
-
-#include "core/tensor.h"
 
 namespace weft {
 
@@ -17,12 +17,14 @@ struct GradcheckOptions {
 
 // Compares, for each input that requires a gradient (f64), d(w·f)/d(input) from backward with
 //   (w·f(x + step) - w·f(x - step)) / (2 step)
-// element by element, where w is a fixed random tensor like f's result. Inputs may be strided or broadcast views:
-// backward sees them as they are, the differences are taken on row-major copies, and f must agree on both. Random
-// draws inside f are the same in every call, and the caller's random state is left as it was.
+// element by element, where w is a fixed random tensor like f's result. Inputs may be strided or
+// broadcast views: backward sees them as they are, the differences are taken on row-major copies,
+// and f must agree on both. Random draws inside f are the same in every call, and the caller's
+// random state is left as it was.
 //
-// Returns "" when all agree; otherwise what differs: the input, the element, both values. Throws what f throws.
-std::string gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
-                      GradcheckOptions options = {});
+// Returns "" when all agree; otherwise what differs: the input, the element, both values. Throws
+// what f throws.
+std::string gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f,
+                      const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 }  // namespace weft

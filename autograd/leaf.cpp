@@ -9,7 +9,9 @@ namespace {
 void check_leaf(const char* op, const Tensor& leaf) {
   WEFT_CHECK(leaf.defined() && leaf.is_leaf() && leaf.requires_grad(), op,
              "expected a leaf tensor that requires a gradient, got ",
-             !leaf.defined() ? "an undefined tensor" : leaf.is_leaf() ? "a leaf that does not" : "an operator's result");
+             !leaf.defined()  ? "an undefined tensor"
+             : leaf.is_leaf() ? "a leaf that does not"
+                              : "an operator's result");
 }
 
 }  // namespace
@@ -24,10 +26,12 @@ void LeafState::receive(const Tensor& leaf, Tensor gradient) {
   for (const auto& [id, hook] : std::vector(grad_hooks)) {
     if (Tensor replaced = hook(gradient); replaced.defined()) gradient = std::move(replaced);
   }
-  const bool exclusive = gradient.body()->use_count() == 1 && gradient.storage()->use_count() == 1 &&
+  const bool exclusive = gradient.body()->use_count() == 1 &&
+                         gradient.storage()->use_count() == 1 &&
                          gradient.storage()->bytes() == gradient.bytes();
   // Optimizers step over parameter and gradient as flat runs: both have one layout.
-  const bool same_layout = gradient.strides() == leaf.strides() || (gradient.is_contiguous() && leaf.is_contiguous());
+  const bool same_layout =
+      gradient.strides() == leaf.strides() || (gradient.is_contiguous() && leaf.is_contiguous());
   if (grad.defined()) {
     grad = accumulate(std::move(grad), std::move(gradient));
   } else if (exclusive && same_layout) {
@@ -37,7 +41,8 @@ void LeafState::receive(const Tensor& leaf, Tensor gradient) {
     const CategoryScope scope(Category::gradients);
     grad = copy_in_layout_of(leaf, gradient);
   }
-  for (const auto& [id, hook] : std::vector(accumulated_hooks)) hook(leaf);
+  for (const auto& [id, hook] : std::vector(accumulated_hooks))
+    hook(leaf);
 }
 
 HookId add_grad_hook(const Tensor& leaf, GradHook hook) {
@@ -62,25 +67,30 @@ void remove_hook(const Tensor& leaf, HookId hook) {
 }
 
 const Tensor& Tensor::set_requires_grad(bool value) const {
-  WEFT_CHECK(is_leaf(), "set_requires_grad", "expected a leaf, got the result of an operator; detach() it first");
-  WEFT_CHECK(!value || is_floating(dtype()), "set_requires_grad", "expected a floating dtype, got ", dtype());
+  WEFT_CHECK(is_leaf(), "set_requires_grad",
+             "expected a leaf, got the result of an operator; detach() it first");
+  WEFT_CHECK(!value || is_floating(dtype()), "set_requires_grad", "expected a floating dtype, got ",
+             dtype());
   body_->requires_grad = value;
   return *this;
 }
 
 Tensor Tensor::grad() const {
-  WEFT_CHECK(is_leaf(), "grad", "expected a leaf, got the result of an operator: only leaves keep a gradient");
+  WEFT_CHECK(is_leaf(), "grad",
+             "expected a leaf, got the result of an operator: only leaves keep a gradient");
   return body_->leaf ? LeafState::of(*body_).grad : Tensor();
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
   WEFT_CHECK(is_leaf(), "set_grad", "expected a leaf, got the result of an operator");
   WEFT_CHECK(!grad.defined() || (grad.shape() == shape() && grad.dtype() == dtype()), "set_grad",
-             "expected a gradient of shape ", shape(), " and dtype ", dtype(), ", got ", grad.shape(), " and ",
-             grad.dtype());
+             "expected a gradient of shape ", shape(), " and dtype ", dtype(), ", got ",
+             grad.shape(), " and ", grad.dtype());
   if (grad.defined() || body_->leaf) LeafState::of(*body_).grad = grad;
 }
 
-void Tensor::backward() const { weft::backward(*this); }
+void Tensor::backward() const {
+  weft::backward(*this);
+}
 
 }  // namespace weft

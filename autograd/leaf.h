@@ -1,24 +1,26 @@
 // What a leaf keeps: its gradient, and the hooks that distribution builds on.
 #pragma once
 
+#include "core/tensor.h"
+
 #include <functional>
 #include <vector>
 
-#include "core/tensor.h"
-
 namespace weft {
 
-// Called with a leaf's summed gradient of one backward, before it is added to grad(). A defined result takes
-// its place.
+// Called with a leaf's summed gradient of one backward, before it is added to grad(). A defined
+// result takes its place.
 using GradHook = std::function<Tensor(const Tensor& gradient)>;
-// Called with the leaf once its grad() holds the sum: all of its uses in this backward have been counted.
+// Called with the leaf once its grad() holds the sum: all of its uses in this backward have been
+// counted.
 using AccumulatedHook = std::function<void(const Tensor& leaf)>;
 
 struct HookId {
   uint64_t value = 0;
 };
 
-// Hooks run in the order they were added, on the thread that runs backward; what they throw leaves backward.
+// Hooks run in the order they were added, on the thread that runs backward; what they throw leaves
+// backward.
 HookId add_grad_hook(const Tensor& leaf, GradHook hook);
 HookId add_accumulated_hook(const Tensor& leaf, AccumulatedHook hook);
 // Removing a hook that is gone does nothing.

@@ -17,9 +17,12 @@ Edge edge_to(const Tensor& tensor) {
   return edge;
 }
 
-Node::Node(const char* name, uint32_t outputs) : name_(name), outputs_(outputs), sequence_(t_sequence++) {}
+Node::Node(const char* name, uint32_t outputs)
+    : name_(name), outputs_(outputs), sequence_(t_sequence++) {}
 
-uint64_t next_sequence() { return t_sequence; }
+uint64_t next_sequence() {
+  return t_sequence;
+}
 
 void Node::destroy() {
   static thread_local std::vector<Node*> doomed;

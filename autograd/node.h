@@ -1,21 +1,23 @@
-// The graph that operators record: a Node for each differentiable operator, an Edge for each of its inputs.
+// The graph that operators record: a Node for each differentiable operator, an Edge for each of its
+// inputs.
 //
-// Nodes are numbered in the order they are made, so descending numbers are a topological order. A graph
-// belongs to the thread that records it.
+// Nodes are numbered in the order they are made, so descending numbers are a topological order. A
+// graph belongs to the thread that records it.
 #pragma once
+
+#include "core/tensor.h"
 
 #include <array>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
-
 namespace weft {
 
 class Node;
 
-// Where the gradient of one input goes: to an output of the node that made it, to a leaf, or nowhere.
+// Where the gradient of one input goes: to an output of the node that made it, to a leaf, or
+// nowhere.
 struct Edge {
   Ref<Node> node;
   Ref<TensorBody> leaf;
@@ -54,7 +56,8 @@ class Node : public RefCounted {
   uint32_t outputs() const { return outputs_; }
   std::span<Edge> edges() { return edges_; }
 
-  // Given the gradient of each output (undefined where nothing flowed back), sets those of the inputs.
+  // Given the gradient of each output (undefined where nothing flowed back), sets those of the
+  // inputs.
   virtual void backward(std::span<const Tensor> gradients, Gradients& inputs) = 0;
   // Drops what was saved and the edges; a later backward through this node is an error.
   virtual void free() = 0;
@@ -83,13 +86,13 @@ class Node : public RefCounted {
 // Sequence number that the next node of this thread will get.
 uint64_t next_sequence();
 
-// A node whose backward is the closure F: void(const Tensor& gradient, Gradients&), or with a span of gradients
-// for several outputs. N edges are held inline; N = 0 means a list.
+// A node whose backward is the closure F: void(const Tensor& gradient, Gradients&), or with a span
+// of gradients for several outputs. N edges are held inline; N = 0 means a list.
 template <class F, size_t N>
 class NodeOf final : public Node {
  public:
-  NodeOf(const char* name, uint32_t outputs, std::conditional_t<N == 0, std::vector<Edge>, std::array<Edge, N>> edges,
-         F backward)
+  NodeOf(const char* name, uint32_t outputs,
+         std::conditional_t<N == 0, std::vector<Edge>, std::array<Edge, N>> edges, F backward)
       : Node(name, outputs), held_(std::move(edges)), backward_(std::move(backward)) {
     edges_ = held_;
   }
@@ -102,7 +105,8 @@ class NodeOf final : public Node {
   }
   void free() override {
     backward_.reset();
-    for (Edge& edge : held_) edge = Edge{};
+    for (Edge& edge : held_)
+      edge = Edge{};
   }
   bool freed() const override { return !backward_.has_value(); }
 

@@ -3,7 +3,8 @@
 //   Tensor mul(const Tensor& a, const Tensor& b) {
 //     Tensor out = …;
 //     if (recording(a, b)) {
-//       record("mul", out, inputs(a, b), [a = Saved(a), b = Saved(b)](const Tensor& gradient, Gradients& to) {
+//       record("mul", out, inputs(a, b), [a = Saved(a), b = Saved(b)](const Tensor& gradient,
+//       Gradients& to) {
 //         if (to.wants(0)) to.set(0, mul(gradient, b.get("mul")));
 //         if (to.wants(1)) to.set(1, mul(gradient, a.get("mul")));
 //       });
@@ -11,7 +12,8 @@
 //     return out;
 //   }
 //
-// Backward closures run without recording. A gradient has the shape and dtype of what it belongs to.
+// Backward closures run without recording. A gradient has the shape and dtype of what it belongs
+// to.
 #pragma once
 
 #include "autograd/grad_mode.h"
@@ -29,12 +31,15 @@ bool recording(std::span<const Tensor> tensors);
 // A tensor kept for backward. get() refuses it if it was changed in place since.
 class Saved {
  public:
-  explicit Saved(const Tensor& tensor) : tensor_(tensor), version_(tensor.defined() ? tensor.version() : 0) {}
-  // For an operator's own output: held without history, since output and node would else own each other.
+  explicit Saved(const Tensor& tensor)
+      : tensor_(tensor), version_(tensor.defined() ? tensor.version() : 0) {}
+  // For an operator's own output: held without history, since output and node would else own each
+  // other.
   static Saved output(const Tensor& tensor) { return Saved(tensor.detach()); }
 
   const Tensor& get(const char* op) const {
-    if (tensor_.defined() && tensor_.version() != version_) [[unlikely]] fail(op);
+    if (tensor_.defined() && tensor_.version() != version_) [[unlikely]]
+      fail(op);
     return tensor_;
   }
 
@@ -67,17 +72,19 @@ template <class F>
 void record(const char* name, const Tensor& out, std::vector<Edge> edges, F backward) {
   attach(out, Ref<Node>(new NodeOf<F, 0>(name, 1, std::move(edges), std::move(backward))), 0);
 }
-// The same for an operator with several outputs; `backward` takes (std::span<const Tensor>, Gradients&).
+// The same for an operator with several outputs; `backward` takes (std::span<const Tensor>,
+// Gradients&).
 template <class F>
 void record(const char* name, std::span<const Tensor> outs, std::vector<Edge> edges, F backward) {
-  const Ref<Node> node(
-      new NodeOf<F, 0>(name, static_cast<uint32_t>(outs.size()), std::move(edges), std::move(backward)));
-  for (uint32_t i = 0; i < outs.size(); ++i) attach(outs[i], node, i);
+  const Ref<Node> node(new NodeOf<F, 0>(name, static_cast<uint32_t>(outs.size()), std::move(edges),
+                                        std::move(backward)));
+  for (uint32_t i = 0; i < outs.size(); ++i)
+    attach(outs[i], node, i);
 }
 
-// Called by an in-place operator before it writes `target`. Refuses expanded views, whose elements share memory; and,
-// while recording, leaves that need a
-// gradient, and storage shared with other tensors, whose history could not follow the change.
+// Called by an in-place operator before it writes `target`. Refuses expanded views, whose elements
+// share memory; and, while recording, leaves that need a gradient, and storage shared with other
+// tensors, whose history could not follow the change.
 void check_in_place(const char* op, const Tensor& target, bool is_recording);
 
 }  // namespace weft

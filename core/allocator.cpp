@@ -1,5 +1,7 @@
 #include "core/allocator.h"
 
+#include "core/ledger.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <vector>
-
-#include "core/ledger.h"
 
 namespace weft {
 namespace {
@@ -40,8 +40,9 @@ int64_t class_bytes(int size_class) {
 void* system_allocate(int64_t bytes) {
   const bool huge = bytes >= kHugePage;
   const int64_t alignment = huge ? kHugePage : kAlignment;
-  void* block = std::aligned_alloc(static_cast<size_t>(alignment),
-                                   static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
+  void* block =
+      std::aligned_alloc(static_cast<size_t>(alignment),
+                         static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
   // Huge pages spare the page walks of large tensors; a refusal costs nothing but speed.
   if (huge && block) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   return block;
@@ -71,7 +72,8 @@ class CentralCache {
   void clear() {
     const std::lock_guard lock(mutex_);
     for (auto& list : lists_) {
-      for (void* block : list) std::free(block);
+      for (void* block : list)
+        std::free(block);
       list.clear();
     }
   }
@@ -96,7 +98,8 @@ struct ThreadCache {
   }
   void flush() {
     for (size_t c = 0; c < kThreadClasses; ++c) {
-      for (size_t i = 0; i < depth[c]; ++i) central().put(static_cast<int>(c), blocks[c][i]);
+      for (size_t i = 0; i < depth[c]; ++i)
+        central().put(static_cast<int>(c), blocks[c][i]);
       depth[c] = 0;
     }
   }
@@ -124,7 +127,8 @@ void* allocate_cached(int64_t bytes) {
     }
     if (void* block = central().take(size_class)) return block;
   }
-  const int64_t rounded = kCaching ? class_bytes(size_class) : (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t rounded =
+      kCaching ? class_bytes(size_class) : (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* block = system_allocate(rounded);
   if (!block) {
     release_cached_memory();

@@ -1,5 +1,5 @@
-// The caching allocator of CPU memory. Freed blocks are kept by size class and handed out again, so that a
-// training step, once warm, asks the system for nothing.
+// The caching allocator of CPU memory. Freed blocks are kept by size class and handed out again, so
+// that a training step, once warm, asks the system for nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@ namespace weft {
 
 inline constexpr int64_t kAlignment = 64;
 
-// A block of at least `bytes`, aligned to 64. Thread safe. Throws OutOfMemory when the system has none left.
+// A block of at least `bytes`, aligned to 64. Thread safe. Throws OutOfMemory when the system has
+// none left.
 void* allocate_cached(int64_t bytes);
 // Gives back what allocate_cached(bytes) returned, from any thread.
 void free_cached(void* block, int64_t bytes) noexcept;

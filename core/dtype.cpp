@@ -5,19 +5,24 @@
 
 namespace weft {
 namespace {
-constexpr std::array<std::string_view, 8> kNames = {"bool", "u8", "i32", "i64", "f16", "bf16", "f32", "f64"};
+constexpr std::array<std::string_view, 8> kNames = {"bool", "u8",   "i32", "i64",
+                                                    "f16",  "bf16", "f32", "f64"};
 }
 
-std::string to_string(DType dtype) { return std::string(kNames[static_cast<size_t>(dtype)]); }
+std::string to_string(DType dtype) {
+  return std::string(kNames[static_cast<size_t>(dtype)]);
+}
 
 DType dtype_from_name(std::string_view name) {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
-  WEFT_CHECK(found != kNames.end(), "dtype", "expected one of bool u8 i32 i64 f16 bf16 f32 f64, got '", name, "'");
+  WEFT_CHECK(found != kNames.end(), "dtype",
+             "expected one of bool u8 i32 i64 f16 bf16 f32 f64, got '", name, "'");
   return static_cast<DType>(found - kNames.begin());
 }
 
 DType promote(DType a, DType b) {
-  const bool sixteen_bit_pair = (a == DType::f16 && b == DType::bf16) || (a == DType::bf16 && b == DType::f16);
+  const bool sixteen_bit_pair =
+      (a == DType::f16 && b == DType::bf16) || (a == DType::bf16 && b == DType::f16);
   return sixteen_bit_pair ? DType::f32 : std::max(a, b);  // the enumerators are ordered for this
 }
 

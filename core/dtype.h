@@ -1,12 +1,12 @@
 // Element types and the promotion rules users know from NumPy and PyTorch.
 #pragma once
 
+#include "core/error.h"
+#include "core/half.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include "core/error.h"
-#include "core/half.h"
 
 namespace weft {
 
@@ -25,31 +25,39 @@ inline constexpr DType f64 = DType::f64;
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::boolean:
-    case DType::u8: return 1;
+    case DType::u8:
+      return 1;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::i32:
-    case DType::f32: return 4;
+    case DType::f32:
+      return 4;
     case DType::i64:
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
   }
   return 0;
 }
 
-constexpr bool is_floating(DType dtype) { return dtype >= DType::f16; }
-constexpr bool is_integral(DType dtype) { return dtype < DType::f16; }  // bool included
+constexpr bool is_floating(DType dtype) {
+  return dtype >= DType::f16;
+}
+constexpr bool is_integral(DType dtype) {
+  return dtype < DType::f16;
+}  // bool included
 
 // "f32", "bf16", "bool", …
 std::string to_string(DType dtype);
 // Inverse of to_string; throws on an unknown name.
 DType dtype_from_name(std::string_view name);
 
-// The type of `a op b` for tensors: the wider of two integers, the wider of two floats, float over integer,
-// integer over bool; f16 with bf16 gives f32 (torch.result_type).
+// The type of `a op b` for tensors: the wider of two integers, the wider of two floats, float over
+// integer, integer over bool; f16 with bf16 gives f32 (torch.result_type).
 DType promote(DType a, DType b);
 
-// The dtype that arithmetic on `dtype` computes in: f32 for the 16-bit floats, f64 and f32 as they are,
-// i64 for every integer.
+// The dtype that arithmetic on `dtype` computes in: f32 for the 16-bit floats, f64 and f32 as they
+// are, i64 for every integer.
 constexpr DType compute_dtype(DType dtype) {
   if (dtype == DType::f64) return DType::f64;
   return is_floating(dtype) ? DType::f32 : DType::i64;
@@ -61,33 +69,49 @@ inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "not an element type");
   return DType::f32;
 }();
-template <> inline constexpr DType dtype_of<bool> = DType::boolean;
-template <> inline constexpr DType dtype_of<uint8_t> = DType::u8;
-template <> inline constexpr DType dtype_of<int32_t> = DType::i32;
-template <> inline constexpr DType dtype_of<int64_t> = DType::i64;
-template <> inline constexpr DType dtype_of<Float16> = DType::f16;
-template <> inline constexpr DType dtype_of<BFloat16> = DType::bf16;
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<bool> = DType::boolean;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::u8;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<int64_t> = DType::i64;
+template <>
+inline constexpr DType dtype_of<Float16> = DType::f16;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
 
 // Calls f.template operator()<T>() with the C++ type of `dtype`.
 template <class F>
 decltype(auto) dispatch_all(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::boolean: return f.template operator()<bool>();
-    case DType::u8: return f.template operator()<uint8_t>();
-    case DType::i32: return f.template operator()<int32_t>();
-    case DType::i64: return f.template operator()<int64_t>();
-    case DType::f16: return f.template operator()<Float16>();
-    case DType::bf16: return f.template operator()<BFloat16>();
-    case DType::f32: return f.template operator()<float>();
-    case DType::f64: return f.template operator()<double>();
+    case DType::boolean:
+      return f.template operator()<bool>();
+    case DType::u8:
+      return f.template operator()<uint8_t>();
+    case DType::i32:
+      return f.template operator()<int32_t>();
+    case DType::i64:
+      return f.template operator()<int64_t>();
+    case DType::f16:
+      return f.template operator()<Float16>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
   }
   throw_error("dtype", {"unknown element type ", static_cast<int>(dtype)});
 }
 
-// A number of any kind, as an argument beside tensors. Its category takes part in promotion, its width does
-// not: an i32 tensor plus 1 is i32, plus 1.5 is f32.
+// A number of any kind, as an argument beside tensors. Its category takes part in promotion, its
+// width does not: an i32 tensor plus 1 is i32, plus 1.5 is f32.
 class Scalar {
  public:
   Scalar(bool value) : kind_(DType::boolean), integer_(value) {}

@@ -15,7 +15,8 @@ Piece::Piece(unsigned long long value) : text_(std::to_string(value)) {}
 
 std::string concat(std::initializer_list<Piece> pieces) {
   std::string text;
-  for (const Piece& piece : pieces) text += piece.text();
+  for (const Piece& piece : pieces)
+    text += piece.text();
   return text;
 }
 

@@ -19,8 +19,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// One piece of a message. Types of the framework (Shape, DType, …) become pieces by a `to_string` found
-// beside them; formatting stays out of line so that a check costs a compare and a jump.
+// One piece of a message. Types of the framework (Shape, DType, …) become pieces by a `to_string`
+// found beside them; formatting stays out of line so that a check costs a compare and a jump.
 class Piece {
  public:
   Piece(const char* text) : text_(text) {}
@@ -35,7 +35,7 @@ class Piece {
   Piece(long value) : Piece(static_cast<long long>(value)) {}
   Piece(unsigned long value) : Piece(static_cast<unsigned long long>(value)) {}
   template <class T>
-    requires requires(const T& value) { to_string(value); }
+  requires requires(const T& value) { to_string(value); }
   Piece(const T& value) : text_(to_string(value)) {}
 
   const std::string& text() const { return text_; }
@@ -50,8 +50,10 @@ std::string concat(std::initializer_list<Piece> pieces);
 
 }  // namespace weft
 
-// WEFT_CHECK(condition, "op", pieces...) throws weft::Error "[op] pieces" when the condition is false.
-#define WEFT_CHECK(condition, op, ...)                              \
-  do {                                                              \
-    if (!(condition)) [[unlikely]] ::weft::throw_error(op, {__VA_ARGS__}); \
+// WEFT_CHECK(condition, "op", pieces...) throws weft::Error "[op] pieces" when the condition is
+// false.
+#define WEFT_CHECK(condition, op, ...)        \
+  do {                                        \
+    if (!(condition)) [[unlikely]]            \
+      ::weft::throw_error(op, {__VA_ARGS__}); \
   } while (false)

@@ -1,5 +1,5 @@
-// The two 16-bit floating-point types: storage only. Arithmetic happens in f32: loads widen, stores narrow
-// with round-to-nearest-even (IEEE 754-2019 §4.3.1).
+// The two 16-bit floating-point types: storage only. Arithmetic happens in f32: loads widen, stores
+// narrow with round-to-nearest-even (IEEE 754-2019 §4.3.1).
 #pragma once
 
 #include <bit>
@@ -15,12 +15,15 @@ struct BFloat16 {
   explicit BFloat16(float value) {
     const uint32_t word = std::bit_cast<uint32_t>(value);
     if ((word & 0x7fffffffu) > 0x7f800000u) {
-      bits = static_cast<uint16_t>((word >> 16) | 0x40u);  // keep NaN a (quiet) NaN: rounding could carry it away
+      bits = static_cast<uint16_t>((word >> 16) |
+                                   0x40u);  // keep NaN a (quiet) NaN: rounding could carry it away
     } else {
       bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
     }
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 
 // IEEE 754 binary16.
@@ -40,7 +43,8 @@ inline Float16::Float16(float value) {
     bits = static_cast<uint16_t>(sign | 0x7e00u);
   } else if (magnitude >= 0x47800000u) {  // 2^16 and above: infinity (65520 rounds up below)
     bits = static_cast<uint16_t>(sign | 0x7c00u);
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; adding 0.5 lets the FPU round the tail away
+  } else if (magnitude <
+             0x38800000u) {  // below 2^-14: subnormal; adding 0.5 lets the FPU round the tail away
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     bits = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   } else {
@@ -52,7 +56,8 @@ inline Float16::Float16(float value) {
 inline Float16::operator float() const {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x7c00u)
+    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
   if (magnitude < 0x400u) {  // subnormal: magnitude * 2^-24
     const float value = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);

@@ -5,15 +5,17 @@
 namespace weft {
 namespace {
 
-constexpr std::array<const char*, kCategories> kNames = {"parameters",    "gradients", "optimizer", "activations",
-                                                         "communication", "data",      "other"};
+constexpr std::array<const char*, kCategories> kNames = {
+    "parameters", "gradients", "optimizer", "activations", "communication", "data", "other"};
 
 thread_local Ledger* t_ledger = nullptr;
 thread_local Category t_category = Category::activations;
 
 }  // namespace
 
-std::string to_string(Category category) { return kNames[static_cast<size_t>(category)]; }
+std::string to_string(Category category) {
+  return kNames[static_cast<size_t>(category)];
+}
 
 void Ledger::Count::add(int64_t bytes) {
   const int64_t now = current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -25,9 +27,10 @@ void Ledger::Count::add(int64_t bytes) {
 void Ledger::charge(Category category, int64_t bytes) {
   const int64_t limit = this->limit();
   if (limit > 0 && current_total() + bytes > limit) {
-    throw OutOfMemory(concat({"[memory] expected at most ", format_bytes(limit), " on this rank, got a request of ",
-                              format_bytes(bytes), " for ", category, " on top of ", format_bytes(current_total()),
-                              "\n", report()}));
+    throw OutOfMemory(
+        concat({"[memory] expected at most ", format_bytes(limit),
+                " on this rank, got a request of ", format_bytes(bytes), " for ", category,
+                " on top of ", format_bytes(current_total()), "\n", report()}));
   }
   total_.add(bytes);
   slot(category).add(bytes);
@@ -44,7 +47,8 @@ void Ledger::move(Category from, Category to, int64_t bytes) {
 }
 
 void Ledger::reset_peaks() {
-  for (Count& count : counts_) count.peak.store(count.current.load());
+  for (Count& count : counts_)
+    count.peak.store(count.current.load());
   total_.peak.store(total_.current.load());
 }
 
@@ -52,28 +56,41 @@ std::string Ledger::report() const {
   std::string text = "category            current          peak\n";
   char line[96];
   const auto row = [&](const char* name, const Count& count) {
-    std::snprintf(line, sizeof line, "%-14s %12s  %12s\n", name, format_bytes(count.current.load()).c_str(),
+    std::snprintf(line, sizeof line, "%-14s %12s  %12s\n", name,
+                  format_bytes(count.current.load()).c_str(),
                   format_bytes(count.peak.load()).c_str());
     text += line;
   };
-  for (int i = 0; i < kCategories; ++i) row(kNames[static_cast<size_t>(i)], counts_[static_cast<size_t>(i)]);
+  for (int i = 0; i < kCategories; ++i)
+    row(kNames[static_cast<size_t>(i)], counts_[static_cast<size_t>(i)]);
   row("total", total_);
   return text;
 }
 
 Ledger& current_ledger() {
-  // Never destroyed: tensors with static lifetime may be freed after this function's statics would be.
+  // Never destroyed: tensors with static lifetime may be freed after this function's statics would
+  // be.
   static Ledger* process = new Ledger;
   return t_ledger ? *t_ledger : *process;
 }
 
-LedgerScope::LedgerScope(Ledger& ledger) : previous_(t_ledger) { t_ledger = &ledger; }
-LedgerScope::~LedgerScope() { t_ledger = previous_; }
+LedgerScope::LedgerScope(Ledger& ledger) : previous_(t_ledger) {
+  t_ledger = &ledger;
+}
+LedgerScope::~LedgerScope() {
+  t_ledger = previous_;
+}
 
-Category current_category() { return t_category; }
+Category current_category() {
+  return t_category;
+}
 
-CategoryScope::CategoryScope(Category category) : previous_(t_category) { t_category = category; }
-CategoryScope::~CategoryScope() { t_category = previous_; }
+CategoryScope::CategoryScope(Category category) : previous_(t_category) {
+  t_category = category;
+}
+CategoryScope::~CategoryScope() {
+  t_category = previous_;
+}
 
 std::string format_bytes(int64_t bytes) {
   constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};

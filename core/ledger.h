@@ -1,29 +1,38 @@
-// The ledger: every byte of tensor memory is charged to a category, so that "how much do the gradients take
-// on this rank" is a reading, not an estimate.
+// The ledger: every byte of tensor memory is charged to a category, so that "how much do the
+// gradients take on this rank" is a reading, not an estimate.
 #pragma once
+
+#include "core/error.h"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
 
-#include "core/error.h"
-
 namespace weft {
 
-enum class Category : uint8_t { parameters, gradients, optimizer, activations, communication, data, other };
+enum class Category : uint8_t {
+  parameters,
+  gradients,
+  optimizer,
+  activations,
+  communication,
+  data,
+  other
+};
 inline constexpr int kCategories = 7;
 
 std::string to_string(Category category);
 
-// Thrown when an allocation would pass the ledger's limit or the machine has no memory left. The text lists
-// the ledger.
+// Thrown when an allocation would pass the ledger's limit or the machine has no memory left. The
+// text lists the ledger.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-// Byte counts of one rank. Thread safe. Live tensors count; blocks the allocator keeps for reuse do not.
+// Byte counts of one rank. Thread safe. Live tensors count; blocks the allocator keeps for reuse do
+// not.
 class Ledger {
  public:
   // `limit` in bytes, 0 for none.
@@ -34,8 +43,12 @@ class Ledger {
   void credit(Category category, int64_t bytes);
   void move(Category from, Category to, int64_t bytes);
 
-  int64_t current(Category category) const { return slot(category).current.load(std::memory_order_relaxed); }
-  int64_t peak(Category category) const { return slot(category).peak.load(std::memory_order_relaxed); }
+  int64_t current(Category category) const {
+    return slot(category).current.load(std::memory_order_relaxed);
+  }
+  int64_t peak(Category category) const {
+    return slot(category).peak.load(std::memory_order_relaxed);
+  }
   int64_t current_total() const { return total_.current.load(std::memory_order_relaxed); }
   int64_t peak_total() const { return total_.peak.load(std::memory_order_relaxed); }
   int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
@@ -60,11 +73,12 @@ class Ledger {
   std::atomic<int64_t> limit_;
 };
 
-// The ledger that this thread's allocations are charged to: the process's own, unless a LedgerScope is open
-// (each thread rank opens one; so do its helper threads).
+// The ledger that this thread's allocations are charged to: the process's own, unless a LedgerScope
+// is open (each thread rank opens one; so do its helper threads).
 Ledger& current_ledger();
 
-// Charges this thread to `ledger` for its lifetime. The ledger must outlive every tensor charged to it.
+// Charges this thread to `ledger` for its lifetime. The ledger must outlive every tensor charged to
+// it.
 class LedgerScope {
  public:
   explicit LedgerScope(Ledger& ledger);
@@ -76,7 +90,8 @@ class LedgerScope {
   Ledger* previous_;
 };
 
-// The category this thread's allocations fall under: `activations` (what operators produce) by default.
+// The category this thread's allocations fall under: `activations` (what operators produce) by
+// default.
 Category current_category();
 
 class CategoryScope {

@@ -1,15 +1,16 @@
 #include "core/parallel.h"
 
+#include "core/error.h"
+#include "core/ledger.h"
+
 #include <omp.h>
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
 
-#include "core/error.h"
-#include "core/ledger.h"
-
-// OpenMP's runtime is not built for ThreadSanitizer, which therefore misses the fork and the join; these tell it.
+// OpenMP's runtime is not built for ThreadSanitizer, which therefore misses the fork and the join;
+// these tell it.
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_TSAN 1
 #elif defined(__has_feature)
@@ -45,7 +46,8 @@ void set_num_threads(int count) {
 
 void detail::parallel_run(int64_t begin, int64_t end, int64_t grain, RangeFunction function) {
   const int64_t grains = (end - begin + grain - 1) / grain;
-  const auto pieces = static_cast<int>(std::min<int64_t>(grains, omp_in_parallel() ? 1 : num_threads()));
+  const auto pieces =
+      static_cast<int>(std::min<int64_t>(grains, omp_in_parallel() ? 1 : num_threads()));
   if (pieces <= 1) return function(begin, end);
 
   std::exception_ptr error;

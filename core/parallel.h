@@ -1,5 +1,5 @@
-// Threads inside one rank. Results of Weft's own kernels do not depend on how many there are: work is cut into
-// pieces whose borders depend on sizes alone.
+// Threads inside one rank. Results of Weft's own kernels do not depend on how many there are: work
+// is cut into pieces whose borders depend on sizes alone.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Threads that this thread's operators may use, itself included. Kept per calling thread, so that ranks which
-// are threads of one process each have their own count. Default: all processors.
+// Threads that this thread's operators may use, itself included. Kept per calling thread, so that
+// ranks which are threads of one process each have their own count. Default: all processors.
 int num_threads();
 void set_num_threads(int count);
 
@@ -31,9 +31,10 @@ namespace detail {
 void parallel_run(int64_t begin, int64_t end, int64_t grain, RangeFunction function);
 }
 
-// Runs function over disjoint pieces that cover [begin, end), each of at least `grain` items (the last may be
-// shorter). Borders are multiples of grain from begin. Small ranges, one thread and nested calls run in place.
-// The first exception thrown by a piece is rethrown here after all pieces have ended.
+// Runs function over disjoint pieces that cover [begin, end), each of at least `grain` items (the
+// last may be shorter). Borders are multiples of grain from begin. Small ranges, one thread and
+// nested calls run in place. The first exception thrown by a piece is rethrown here after all
+// pieces have ended.
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain, const F& function) {
   if (end - begin <= grain) {

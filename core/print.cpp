@@ -1,15 +1,16 @@
 // Tensors as text: a line with dtype and shape, then the numbers, aligned, in nested brackets.
+#include "core/tensor.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <ostream>
 
-#include "core/tensor.h"
-
 namespace weft {
 namespace {
 
-constexpr int64_t kShownWhole = 1000;  // tensors with more elements show `kEdge` entries at both ends of a dim
+constexpr int64_t kShownWhole =
+    1000;  // tensors with more elements show `kEdge` entries at both ends of a dim
 constexpr int64_t kEdge = 3;
 constexpr int64_t kLine = 100;
 
@@ -63,8 +64,10 @@ class Style {
     if (part.dims() == 0) return visit(part);
     const int64_t size = part.shape()[0];
     const auto [head, tail] = shown(whole_, size);
-    for (int64_t i = 0; i < head; ++i) scan(entry(part, i), visit);
-    for (int64_t i = tail; i < size; ++i) scan(entry(part, i), visit);
+    for (int64_t i = 0; i < head; ++i)
+      scan(entry(part, i), visit);
+    for (int64_t i = tail; i < size; ++i)
+      scan(entry(part, i), visit);
   }
 
   void take(double value) {
@@ -83,9 +86,15 @@ class Style {
     if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
     char buffer[32];
     switch (form_) {
-      case Form::whole: std::snprintf(buffer, sizeof buffer, "%.0f", value); break;
-      case Form::fixed: std::snprintf(buffer, sizeof buffer, "%.4f", value); break;
-      case Form::scientific: std::snprintf(buffer, sizeof buffer, "%.4e", value); break;
+      case Form::whole:
+        std::snprintf(buffer, sizeof buffer, "%.0f", value);
+        break;
+      case Form::fixed:
+        std::snprintf(buffer, sizeof buffer, "%.4f", value);
+        break;
+      case Form::scientific:
+        std::snprintf(buffer, sizeof buffer, "%.4e", value);
+        break;
     }
     return buffer;
   }
@@ -127,7 +136,8 @@ void write(std::string& out, const Tensor& part, const Style& style, int depth) 
   } else {
     const int64_t size = part.shape()[0];
     const auto [head, tail] = shown(style.whole(), size);
-    const std::string separator = "," + std::string(static_cast<size_t>(part.dims()) - 1, '\n') + indent;
+    const std::string separator =
+        "," + std::string(static_cast<size_t>(part.dims()) - 1, '\n') + indent;
     for (int64_t i = 0; i < size; i = i + 1 == head ? std::max(tail, i + 1) : i + 1) {
       if (i > 0) out += separator;
       if (i == tail && tail > head) out += "…" + separator;
@@ -149,6 +159,8 @@ std::string to_string(const Tensor& tensor) {
   return out;
 }
 
-std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << to_string(tensor); }
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) {
+  return stream << to_string(tensor);
+}
 
 }  // namespace weft

@@ -7,7 +7,8 @@
 
 namespace weft {
 
-// Base of objects shared through Ref. Counting is thread safe; what the object holds is not, unless it says so.
+// Base of objects shared through Ref. Counting is thread safe; what the object holds is not, unless
+// it says so.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -17,7 +18,8 @@ class RefCounted {
   void retain() const { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() const {
     // The sole owner may skip the locked decrement: nobody else can gain a reference meanwhile.
-    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    if (refs_.load(std::memory_order_acquire) == 1 ||
+        refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       const_cast<RefCounted*>(this)->destroy();
     }
   }
@@ -43,8 +45,8 @@ class Ref {
   Ref(const Ref& other) : Ref(other.object_) {}
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  Ref(Ref<U> other) noexcept : object_(other.detach()) {}
+  requires std::is_convertible_v<U*, T*> Ref(Ref<U> other)
+  noexcept : object_(other.detach()) {}
   ~Ref() {
     if (object_) object_->release();
   }

@@ -1,6 +1,7 @@
 #include "core/safetensors.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace weft {
@@ -21,19 +21,22 @@ constexpr size_t kLengthBytes = 8;
 constexpr size_t kDataAlignment = 64;
 
 constexpr std::array<std::pair<const char*, DType>, 8> kNames = {{{"BOOL", boolean},
-                                                                   {"U8", u8},
-                                                                   {"I32", i32},
-                                                                   {"I64", i64},
-                                                                   {"F16", f16},
-                                                                   {"BF16", bf16},
-                                                                   {"F32", f32},
-                                                                   {"F64", f64}}};
+                                                                  {"U8", u8},
+                                                                  {"I32", i32},
+                                                                  {"I64", i64},
+                                                                  {"F16", f16},
+                                                                  {"BF16", bf16},
+                                                                  {"F32", f32},
+                                                                  {"F64", f64}}};
 
 const char* name_of(DType dtype) {
-  return std::find_if(kNames.begin(), kNames.end(), [&](const auto& entry) { return entry.second == dtype; })->first;
+  return std::find_if(kNames.begin(), kNames.end(),
+                      [&](const auto& entry) { return entry.second == dtype; })
+      ->first;
 }
 
-[[noreturn]] void fail(const char* op, const std::string& file, std::initializer_list<Piece> reason) {
+[[noreturn]] void fail(const char* op, const std::string& file,
+                       std::initializer_list<Piece> reason) {
   throw_error(op, {file, ": ", concat(reason)});
 }
 
@@ -47,9 +50,11 @@ struct Entry {
 };
 
 // A non-negative integer of the header.
-int64_t whole_number(const Json& value, const std::string& file, const std::string& tensor, const char* what) {
+int64_t whole_number(const Json& value, const std::string& file, const std::string& tensor,
+                     const char* what) {
   if (value.is_number_unsigned() && value.get<uint64_t>() <= INT64_MAX) return value.get<int64_t>();
-  fail("load_safetensors", file, {"tensor '", tensor, "': expected a whole number as ", what, ", got ", value.dump()});
+  fail("load_safetensors", file,
+       {"tensor '", tensor, "': expected a whole number as ", what, ", got ", value.dump()});
 }
 
 Entry entry_of(const std::string& name, const Json& json, const std::string& file) {
@@ -63,17 +68,21 @@ Entry entry_of(const std::string& name, const Json& json, const std::string& fil
   Entry entry;
   entry.name = name;
   const Json& dtype = field("dtype");
-  const auto known = std::find_if(kNames.begin(), kNames.end(),
-                                  [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
+  const auto known = std::find_if(kNames.begin(), kNames.end(), [&](const auto& pair) {
+    return dtype.is_string() && dtype == pair.first;
+  });
   if (known == kNames.end()) {
-    fail(op, file, {"tensor '", name, "': expected a dtype of BOOL U8 I32 I64 F16 BF16 F32 F64, got ", dtype.dump()});
+    fail(op, file,
+         {"tensor '", name, "': expected a dtype of BOOL U8 I32 I64 F16 BF16 F32 F64, got ",
+          dtype.dump()});
   }
   entry.dtype = known->second;
   const Json& shape = field("shape");
   if (!shape.is_array() || shape.size() > kMaxDims) {
     fail(op, file, {"tensor '", name, "': expected a shape of at most 8 dims, got ", shape.dump()});
   }
-  for (const Json& size : shape) entry.shape.push_back(whole_number(size, file, name, "a size"));
+  for (const Json& size : shape)
+    entry.shape.push_back(whole_number(size, file, name, "a size"));
   const Json& offsets = field("data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) {
     fail(op, file, {"tensor '", name, "': expected two data_offsets, got ", offsets.dump()});
@@ -84,24 +93,30 @@ Entry entry_of(const std::string& name, const Json& json, const std::string& fil
   try {
     bytes = checked_numel(entry.shape, size_of(entry.dtype), op) * size_of(entry.dtype);
   } catch (const Error&) {
-    fail(op, file, {"tensor '", name, "': expected a shape whose size fits in memory, got ", entry.shape});
+    fail(op, file,
+         {"tensor '", name, "': expected a shape whose size fits in memory, got ", entry.shape});
   }
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-    fail(op, file, {"tensor '", name, "': expected ", bytes, " bytes for ", entry.dtype, entry.shape, ", got bytes ",
-                    entry.begin, " to ", entry.end});
+    fail(op, file,
+         {"tensor '", name, "': expected ", bytes, " bytes for ", entry.dtype, entry.shape,
+          ", got bytes ", entry.begin, " to ", entry.end});
   }
   return entry;
 }
 
-// The JSON of the header; a name that stands twice is refused, where nlohmann::json alone would keep the last.
+// The JSON of the header; a name that stands twice is refused, where nlohmann::json alone would
+// keep the last.
 Json parse_header(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> open_objects;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 16) fail("load_safetensors", file, {"expected a header of a few levels, got more than 16"});
+    if (depth > 16)
+      fail("load_safetensors", file, {"expected a header of a few levels, got more than 16"});
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == Json::parse_event_t::key && !open_objects.back().insert(parsed.get<std::string>()).second) {
-      fail("load_safetensors", file, {"expected each name once, got '", parsed.get<std::string>(), "' again"});
+    if (event == Json::parse_event_t::key &&
+        !open_objects.back().insert(parsed.get<std::string>()).second) {
+      fail("load_safetensors", file,
+           {"expected each name once, got '", parsed.get<std::string>(), "' again"});
     }
     return true;
   };
@@ -131,7 +146,8 @@ void write_all(int fd, const void* data, size_t count, const std::string& path) 
   while (count > 0) {
     const ssize_t done = write(fd, from, count);
     if (done < 0 && errno == EINTR) continue;
-    WEFT_CHECK(done > 0, "save_safetensors", "expected to write ", path, ", got ", std::strerror(errno));
+    WEFT_CHECK(done > 0, "save_safetensors", "expected to write ", path, ", got ",
+               std::strerror(errno));
     from += done;
     count -= static_cast<size_t>(done);
   }
@@ -145,7 +161,8 @@ const std::byte* row_major(const Tensor& tensor, std::vector<std::byte>& scratch
   Shape at = Shape::filled(tensor.dims(), 0);
   int64_t offset = 0;
   for (size_t i = 0; i < static_cast<size_t>(tensor.numel()); ++i) {
-    std::memcpy(scratch.data() + i * width, tensor.raw() + offset * static_cast<int64_t>(width), width);
+    std::memcpy(scratch.data() + i * width, tensor.raw() + offset * static_cast<int64_t>(width),
+                width);
     for (int d = tensor.dims() - 1; d >= 0; --d) {
       offset += tensor.strides()[d];
       if (++at[d] < tensor.shape()[d]) break;
@@ -156,18 +173,23 @@ const std::byte* row_major(const Tensor& tensor, std::vector<std::byte>& scratch
   return scratch.data();
 }
 
-void write_file(const std::string& path, std::span<const NamedTensor> tensors, const std::string& header) {
+void write_file(const std::string& path, std::span<const NamedTensor> tensors,
+                const std::string& header) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  WEFT_CHECK(file.get() >= 0, "save_safetensors", "expected to write ", path, ", got ", std::strerror(errno));
+  WEFT_CHECK(file.get() >= 0, "save_safetensors", "expected to write ", path, ", got ",
+             std::strerror(errno));
   std::array<uint8_t, kLengthBytes> length;
-  for (size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<uint8_t>(header.size() >> (8 * i));
+  for (size_t i = 0; i < kLengthBytes; ++i)
+    length[i] = static_cast<uint8_t>(header.size() >> (8 * i));
   write_all(file.get(), length.data(), length.size(), path);
   write_all(file.get(), header.data(), header.size(), path);
   std::vector<std::byte> scratch;
   for (const NamedTensor& entry : tensors) {
-    write_all(file.get(), row_major(entry.tensor, scratch), static_cast<size_t>(entry.tensor.bytes()), path);
+    write_all(file.get(), row_major(entry.tensor, scratch),
+              static_cast<size_t>(entry.tensor.bytes()), path);
   }
-  WEFT_CHECK(fsync(file.get()) == 0, "save_safetensors", "expected to sync ", path, ", got ", std::strerror(errno));
+  WEFT_CHECK(fsync(file.get()) == 0, "save_safetensors", "expected to sync ", path, ", got ",
+             std::strerror(errno));
 }
 
 }  // namespace
@@ -177,7 +199,8 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (!metadata.empty()) {
     auto& strings = json["__metadata__"] = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : metadata) strings[key] = value;
+    for (const auto& [key, value] : metadata)
+      strings[key] = value;
   }
   int64_t offset = 0;
   for (const NamedTensor& entry : tensors) {
@@ -186,16 +209,18 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
     WEFT_CHECK(!json.contains(entry.name) && entry.name != "__metadata__", "save_safetensors",
                "expected each name once, got '", entry.name, "' again");
     const int64_t end = offset + entry.tensor.bytes();
-    json[entry.name] = {{"dtype", name_of(entry.tensor.dtype())},
-                        {"shape", std::vector<int64_t>(entry.tensor.shape().begin(), entry.tensor.shape().end())},
-                        {"data_offsets", {offset, end}}};
+    json[entry.name] = {
+        {"dtype", name_of(entry.tensor.dtype())},
+        {"shape", std::vector<int64_t>(entry.tensor.shape().begin(), entry.tensor.shape().end())},
+        {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string header;
   try {
     header = json.dump();
   } catch (const Json::exception& error) {
-    throw_error("save_safetensors", {path, ": expected names and metadata in UTF-8, got ", error.what()});
+    throw_error("save_safetensors",
+                {path, ": expected names and metadata in UTF-8, got ", error.what()});
   }
   // The format allows spaces after the JSON; they align the data.
   const size_t used = (kLengthBytes + header.size()) % kDataAlignment;
@@ -203,25 +228,32 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   const std::string partial = path + ".partial";
   try {
     write_file(partial, tensors, header);
-    WEFT_CHECK(std::rename(partial.c_str(), path.c_str()) == 0, "save_safetensors", "expected to rename ", partial,
-               " to ", path, ", got ", std::strerror(errno));
+    WEFT_CHECK(std::rename(partial.c_str(), path.c_str()) == 0, "save_safetensors",
+               "expected to rename ", partial, " to ", path, ", got ", std::strerror(errno));
   } catch (...) {
     unlink(partial.c_str());
     throw;
   }
 }
 
-std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
+std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                           const std::string& name) {
   constexpr const char* op = "load_safetensors";
-  if (bytes.size() < kLengthBytes) fail(op, name, {"expected at least 8 bytes, got ", bytes.size()});
+  if (bytes.size() < kLengthBytes)
+    fail(op, name, {"expected at least 8 bytes, got ", bytes.size()});
   uint64_t length = 0;
-  for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | std::to_integer<uint64_t>(bytes[i]);
+  for (size_t i = kLengthBytes; i-- > 0;)
+    length = length << 8 | std::to_integer<uint64_t>(bytes[i]);
   if (length > std::min<uint64_t>(kHeaderLimit, bytes.size() - kLengthBytes)) {
-    fail(op, name, {"expected a header of at most ", std::min<uint64_t>(kHeaderLimit, bytes.size() - kLengthBytes),
-                    " bytes, got a length of ", length});
+    fail(op, name,
+         {"expected a header of at most ",
+          std::min<uint64_t>(kHeaderLimit, bytes.size() - kLengthBytes), " bytes, got a length of ",
+          length});
   }
-  const Json header = parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length}, name);
-  if (!header.is_object()) fail(op, name, {"expected a JSON object as header, got ", header.type_name()});
+  const Json header =
+      parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length}, name);
+  if (!header.is_object())
+    fail(op, name, {"expected a JSON object as header, got ", header.type_name()});
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
 
   std::vector<Entry> entries;
@@ -234,8 +266,9 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes, con
   int64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != at) {
-      fail(op, name, {"tensor '", entry.name, "': expected its bytes to begin at ", at, ", got ", entry.begin,
-                      " (a gap or an overlap)"});
+      fail(op, name,
+           {"tensor '", entry.name, "': expected its bytes to begin at ", at, ", got ", entry.begin,
+            " (a gap or an overlap)"});
     }
     at = entry.end;
   }
@@ -261,9 +294,11 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes, con
 std::vector<NamedTensor> load_safetensors(const std::string& path) {
   constexpr const char* op = "load_safetensors";
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  WEFT_CHECK(file.get() >= 0, op, "expected a readable file, got ", path, ": ", std::strerror(errno));
+  WEFT_CHECK(file.get() >= 0, op, "expected a readable file, got ", path, ": ",
+             std::strerror(errno));
   struct stat status {};
-  WEFT_CHECK(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), op, "expected a regular file, got ", path);
+  WEFT_CHECK(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), op,
+             "expected a regular file, got ", path);
   std::vector<std::byte> bytes(static_cast<size_t>(status.st_size));
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t got = read(file.get(), bytes.data() + done, bytes.size() - done);

@@ -63,7 +63,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   for (int i = 1; i <= out.dims(); ++i) {
     const int64_t left = i <= a.dims() ? a[a.dims() - i] : 1;
     const int64_t right = i <= b.dims() ? b[b.dims() - i] : 1;
-    WEFT_CHECK(left == right || left == 1 || right == 1, op, "expected shapes that broadcast, got ", a, " and ", b);
+    WEFT_CHECK(left == right || left == 1 || right == 1, op, "expected shapes that broadcast, got ",
+               a, " and ", b);
     out[out.dims() - i] = left == 1 ? right : left;
   }
   return out;

@@ -1,5 +1,8 @@
-// Sizes and strides: short lists of int64 held inline, so that making a tensor needs no extra allocation.
+// Sizes and strides: short lists of int64 held inline, so that making a tensor needs no extra
+// allocation.
 #pragma once
+
+#include "core/error.h"
 
 #include <algorithm>
 #include <array>
@@ -8,14 +11,12 @@
 #include <span>
 #include <string>
 
-#include "core/error.h"
-
 namespace weft {
 
 inline constexpr int kMaxDims = 8;
 
-// A list of at most kMaxDims integers. As sizes it counts elements a dim; as strides, elements between
-// neighbours of a dim.
+// A list of at most kMaxDims integers. As sizes it counts elements a dim; as strides, elements
+// between neighbours of a dim.
 class Shape {
  public:
   Shape() = default;
@@ -38,14 +39,13 @@ class Shape {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + dims_; }
 
-  void push_back(int64_t value) {
-    resize(dims_ + 1, value);
-  }
+  void push_back(int64_t value) { resize(dims_ + 1, value); }
   void insert(int dim, int64_t value);
   void erase(int dim);
   void resize(int dims, int64_t fill) {
     WEFT_CHECK(dims >= 0 && dims <= kMaxDims, "shape", "expected at most 8 dims, got ", dims);
-    for (int i = dims_; i < dims; ++i) values_[i] = fill;
+    for (int i = dims_; i < dims; ++i)
+      values_[i] = fill;
     dims_ = dims;
   }
 
@@ -53,10 +53,12 @@ class Shape {
     return dims_ == other.dims_ && std::equal(begin(), end(), other.begin());
   }
 
-  // Product of all sizes (1 for a scalar). Sizes that came from a file or a user go through checked_numel.
+  // Product of all sizes (1 for a scalar). Sizes that came from a file or a user go through
+  // checked_numel.
   int64_t numel() const {
     int64_t product = 1;
-    for (int i = 0; i < dims_; ++i) product *= values_[i];
+    for (int i = 0; i < dims_; ++i)
+      product *= values_[i];
     return product;
   }
 
@@ -76,7 +78,8 @@ using Strides = Shape;
 // "[2, 3, 4]"
 std::string to_string(const Shape& shape);
 
-// numel, refusing negative sizes and products past int64 (with element size) with an error naming `op`.
+// numel, refusing negative sizes and products past int64 (with element size) with an error naming
+// `op`.
 int64_t checked_numel(const Shape& shape, int64_t element_size, const char* op);
 
 // Row-major strides.
@@ -90,8 +93,8 @@ inline Strides contiguous_strides(const Shape& sizes) {
   return strides;
 }
 
-// The dims in order of falling stride: how the elements lie in memory, outermost first. Equal strides keep
-// their order. Only the first strides.dims() entries count.
+// The dims in order of falling stride: how the elements lie in memory, outermost first. Equal
+// strides keep their order. Only the first strides.dims() entries count.
 std::array<int, kMaxDims> memory_order(const Strides& strides);
 
 // Strides of logical NCHW stored as NHWC; expects 4 dims.
@@ -103,7 +106,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 // Maps a dim in [-dims, dims) to [0, dims); throws naming `op`.
 inline int wrap_dim(int64_t dim, int dims, const char* op) {
   const int64_t bound = std::max(dims, 1);
-  WEFT_CHECK(dim >= -bound && dim < bound, op, "expected a dim in [", -bound, ", ", bound - 1, "], got ", dim);
+  WEFT_CHECK(dim >= -bound && dim < bound, op, "expected a dim in [", -bound, ", ", bound - 1,
+             "], got ", dim);
   return static_cast<int>(dim < 0 ? dim + bound : dim);
 }
 

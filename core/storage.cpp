@@ -1,13 +1,13 @@
 #include "core/storage.h"
 
-#include <new>
-
 #include "core/allocator.h"
+
+#include <new>
 
 namespace weft {
 namespace {
-// The Storage object sits in front of its bytes in one block: one allocation a tensor, and small ones share a
-// cache line pair with what they describe.
+// The Storage object sits in front of its bytes in one block: one allocation a tensor, and small
+// ones share a cache line pair with what they describe.
 constexpr int64_t kHeader = kAlignment;
 }  // namespace
 

@@ -1,23 +1,24 @@
-// Storage: a counted run of bytes that tensors view. It knows the ledger and category it is charged to, and
-// a version that in-place changes bump.
+// Storage: a counted run of bytes that tensors view. It knows the ledger and category it is charged
+// to, and a version that in-place changes bump.
 #pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <functional>
 
 #include "core/device.h"
 #include "core/ledger.h"
 #include "core/ref.h"
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
 namespace weft {
 
 class Storage final : public RefCounted {
  public:
-  // `bytes` of uninitialised memory from the caching allocator, charged to this thread's ledger and category.
+  // `bytes` of uninitialised memory from the caching allocator, charged to this thread's ledger and
+  // category.
   static Ref<Storage> allocate(int64_t bytes);
-  // Memory owned by somebody else (a mapped file, a shared segment); `release` runs when the last view goes.
-  // Not charged.
+  // Memory owned by somebody else (a mapped file, a shared segment); `release` runs when the last
+  // view goes. Not charged.
   static Ref<Storage> wrap(void* data, int64_t bytes, std::function<void()> release);
 
   std::byte* data() const { return data_; }

@@ -6,8 +6,8 @@
 namespace weft {
 namespace {
 
-Tensor make(Ref<Storage> storage, std::byte* data, const Shape& shape, const Strides& strides, DType dtype,
-            int64_t numel) {
+Tensor make(Ref<Storage> storage, std::byte* data, const Shape& shape, const Strides& strides,
+            DType dtype, int64_t numel) {
   auto body = make_ref<TensorBody>();
   body->storage = std::move(storage);
   body->data = data;
@@ -26,7 +26,8 @@ Tensor make(Ref<Storage> storage, std::byte* data, const Shape& shape, const Str
 }
 
 void check_cpu(Device device) {
-  WEFT_CHECK(device.is_cpu(), "empty", "expected device cpu, got ", device, ": this build has no CUDA backend");
+  WEFT_CHECK(device.is_cpu(), "empty", "expected device cpu, got ", device,
+             ": this build has no CUDA backend");
 }
 
 // Calls visit(byte offset) for every element in logical order.
@@ -74,18 +75,21 @@ Tensor empty(const Shape& shape, Options options) {
 
 Tensor empty_strided(const Shape& shape, const Strides& strides, Options options) {
   check_cpu(options.device);
-  WEFT_CHECK(shape.dims() == strides.dims(), "empty_strided", "expected as many strides as sizes, got ", shape,
-             " and ", strides);
+  WEFT_CHECK(shape.dims() == strides.dims(), "empty_strided",
+             "expected as many strides as sizes, got ", shape, " and ", strides);
   const int64_t width = size_of(options.dtype);
   const int64_t numel = checked_numel(shape, width, "empty_strided");
   Ref<Storage> storage = Storage::allocate(numel * width);
   std::byte* data = storage->data();
   Tensor tensor = make(std::move(storage), data, shape, strides, options.dtype, numel);
-  WEFT_CHECK(tensor.is_dense(), "empty_strided", "expected strides of a dense layout of ", shape, ", got ", strides);
+  WEFT_CHECK(tensor.is_dense(), "empty_strided", "expected strides of a dense layout of ", shape,
+             ", got ", strides);
   return tensor;
 }
 
-Tensor empty_like(const Tensor& like) { return empty_like(like, like.dtype()); }
+Tensor empty_like(const Tensor& like) {
+  return empty_like(like, like.dtype());
+}
 
 Tensor empty_like(const Tensor& like, DType dtype) {
   const Options options{dtype, like.device()};
@@ -93,12 +97,12 @@ Tensor empty_like(const Tensor& like, DType dtype) {
   return empty_strided(like.shape(), like.strides(), options);
 }
 
-Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& shape, const Strides& strides,
-               DType dtype) {
+Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& shape,
+               const Strides& strides, DType dtype) {
   const int64_t width = size_of(dtype);
   const int64_t numel = checked_numel(shape, width, "view_of");
-  WEFT_CHECK(shape.dims() == strides.dims(), "view_of", "expected as many strides as sizes, got ", shape, " and ",
-             strides);
+  WEFT_CHECK(shape.dims() == strides.dims(), "view_of", "expected as many strides as sizes, got ",
+             shape, " and ", strides);
   int64_t last = 0;
   for (int i = 0; i < shape.dims(); ++i) {
     WEFT_CHECK(strides[i] >= 0, "view_of", "expected strides of 0 or more, got ", strides);
@@ -106,13 +110,15 @@ Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& sh
   }
   const int64_t end = numel > 0 ? byte_offset + (last + 1) * width : byte_offset;
   WEFT_CHECK(byte_offset >= 0 && end <= storage->bytes() && byte_offset % width == 0, "view_of",
-             "expected a view inside ", storage->bytes(), " bytes, got bytes ", byte_offset, " to ", end);
+             "expected a view inside ", storage->bytes(), " bytes, got bytes ", byte_offset, " to ",
+             end);
   return make(storage, storage->data() + byte_offset, shape, strides, dtype, numel);
 }
 
-Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides, int64_t element_offset) {
-  return make(tensor.storage(), tensor.raw() + element_offset * size_of(tensor.dtype()), shape, strides,
-              tensor.dtype(), shape.numel());
+Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
+             int64_t element_offset) {
+  return make(tensor.storage(), tensor.raw() + element_offset * size_of(tensor.dtype()), shape,
+              strides, tensor.dtype(), shape.numel());
 }
 
 Tensor Tensor::detach() const {
@@ -163,7 +169,8 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   std::vector<T> values;
   values.reserve(static_cast<size_t>(numel()));
-  for_each_offset(*this, [&](int64_t offset) { values.push_back(read<T>(raw() + offset, dtype())); });
+  for_each_offset(*this,
+                  [&](int64_t offset) { values.push_back(read<T>(raw() + offset, dtype())); });
   return values;
 }
 
@@ -176,8 +183,8 @@ template std::vector<uint8_t> Tensor::to_vector<uint8_t>() const;
 template <class T>
 Tensor from_values(std::span<const T> values, const Shape& shape) {
   Tensor tensor = empty(shape, {.dtype = dtype_of<T>});
-  WEFT_CHECK(static_cast<int64_t>(values.size()) == tensor.numel(), "from_values", "expected ", tensor.numel(),
-             " values for shape ", shape, ", got ", values.size());
+  WEFT_CHECK(static_cast<int64_t>(values.size()) == tensor.numel(), "from_values", "expected ",
+             tensor.numel(), " values for shape ", shape, ", got ", values.size());
   if (!values.empty()) std::memcpy(tensor.raw(), values.data(), values.size_bytes());
   return tensor;
 }

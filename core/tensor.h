@@ -1,10 +1,17 @@
 // Tensor: a cheap handle on strided storage.
 //
-// Copying a Tensor copies the handle; views share storage, and an in-place change through one is seen by all.
-// Reading from several threads is safe, changing a tensor while another thread uses it is not.
+// Copying a Tensor copies the handle; views share storage, and an in-place change through one is
+// seen by all. Reading from several threads is safe, changing a tensor while another thread uses it
+// is not.
 //
 // What tensors can do are free functions (ops/ops.h): relu(x), matmul(a, b), reshape(x, {2, -1}).
 #pragma once
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/ref.h"
+#include "core/shape.h"
+#include "core/storage.h"
 
 #include <cstddef>
 #include <functional>
@@ -12,12 +19,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include "core/device.h"
-#include "core/dtype.h"
-#include "core/ref.h"
-#include "core/shape.h"
-#include "core/storage.h"
 
 namespace weft {
 
@@ -83,7 +84,8 @@ class Tensor {
   // The same as T*, checked against dtype().
   template <class T>
   T* data() const {
-    WEFT_CHECK(dtype() == dtype_of<T>, "data", "expected a tensor of ", dtype_of<T>, ", got ", dtype());
+    WEFT_CHECK(dtype() == dtype_of<T>, "data", "expected a tensor of ", dtype_of<T>, ", got ",
+               dtype());
     return reinterpret_cast<T*>(body_->data);
   }
 
@@ -126,11 +128,12 @@ Tensor empty_like(const Tensor& like);
 Tensor empty_like(const Tensor& like, DType dtype);
 
 // A view of `storage`; bounds are checked. `byte_offset` must be a multiple of the element size.
-Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& shape, const Strides& strides,
-               DType dtype);
-// A view of the same elements under other sizes and strides, `element_offset` elements further on, without
-// history. Not bounds-checked: view operators compute what they pass.
-Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides, int64_t element_offset = 0);
+Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& shape,
+               const Strides& strides, DType dtype);
+// A view of the same elements under other sizes and strides, `element_offset` elements further on,
+// without history. Not bounds-checked: view operators compute what they pass.
+Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
+             int64_t element_offset = 0);
 
 // Copies values into a new tensor of dtype_of<T>; one dim, or `shape`.
 template <class T>

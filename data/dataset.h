@@ -1,9 +1,9 @@
 // What a data set is to a loader: a number of samples, and a way to fill a batch with chosen ones.
 #pragma once
 
-#include <span>
-
 #include "core/tensor.h"
+
+#include <span>
 
 namespace weft::data {
 
@@ -16,7 +16,8 @@ struct Batch {
   int64_t count = 0;  // rows that hold a sample; they come first
 };
 
-// Where the randomness of a sample's transforms comes from: it depends on (seed, epoch, sample) alone.
+// Where the randomness of a sample's transforms comes from: it depends on (seed, epoch, sample)
+// alone.
 struct EpochKey {
   uint64_t seed = 0;
   uint64_t epoch = 0;
@@ -29,9 +30,10 @@ class Dataset {
   virtual int64_t size() const = 0;
   // Shape of one input.
   virtual Shape sample_shape() const = 0;
-  // Fills a new batch of `rows` rows with the samples of `indices`, in that order; rows beyond them are zero.
-  // Expects indices in [0, size()).
-  virtual Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const = 0;
+  // Fills a new batch of `rows` rows with the samples of `indices`, in that order; rows beyond them
+  // are zero. Expects indices in [0, size()).
+  virtual Batch gather(std::span<const int64_t> indices, int64_t rows,
+                       const EpochKey& key) const = 0;
 };
 
 }  // namespace weft::data

@@ -1,18 +1,18 @@
 #include "data/idx.h"
 
+#include "data/detail/file.h"
+
 #include <zlib.h>
 
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "data/detail/file.h"
-
 namespace weft::data {
 namespace {
 
-// Deflate expands to at most 1032 times its input (zlib's technical notes), which bounds what a gzipped file
-// of a given size can hold.
+// Deflate expands to at most 1032 times its input (zlib's technical notes), which bounds what a
+// gzipped file of a given size can hold.
 constexpr int64_t kDeflateRatio = 1032;
 
 // Where the bytes after the gzip layer come from, if there is one.
@@ -21,7 +21,8 @@ class Source {
   Source(std::span<const std::byte> bytes, const std::string& name) : bytes_(bytes), name_(name) {
     zipped_ = bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
     if (!zipped_) return;
-    WEFT_CHECK(inflateInit2(&stream_, 15 + 16) == Z_OK, "read_idx", "expected zlib to start, got a failure");
+    WEFT_CHECK(inflateInit2(&stream_, 15 + 16) == Z_OK, "read_idx",
+               "expected zlib to start, got a failure");
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
   }
   Source(const Source&) = delete;
@@ -53,16 +54,20 @@ class Source {
   void finish() {
     std::byte extra{};
     if (zipped_) {
-      if (inflate_some(&extra, 1) != 0 || !ended_) fail({"expected the end of the data, got more bytes"});
+      if (inflate_some(&extra, 1) != 0 || !ended_)
+        fail({"expected the end of the data, got more bytes"});
       const auto left = static_cast<int64_t>(bytes_.size()) - consumed();
-      if (left != 0) fail({"expected the end of the file after the gzip data, got ", left, " more bytes"});
+      if (left != 0)
+        fail({"expected the end of the file after the gzip data, got ", left, " more bytes"});
     } else if (offset_ != static_cast<int64_t>(bytes_.size())) {
-      fail({"expected the end of the file, got ", static_cast<int64_t>(bytes_.size()) - offset_, " more bytes"});
+      fail({"expected the end of the file, got ", static_cast<int64_t>(bytes_.size()) - offset_,
+            " more bytes"});
     }
   }
 
   [[noreturn]] void fail(std::initializer_list<Piece> reason) const {
-    throw_error("read_idx", {name_, " at byte ", offset_, zipped_ ? " of the unzipped data: " : ": ", concat(reason)});
+    throw_error("read_idx", {name_, " at byte ", offset_,
+                             zipped_ ? " of the unzipped data: " : ": ", concat(reason)});
   }
 
  private:
@@ -74,7 +79,8 @@ class Source {
     int64_t done = 0;
     while (done < count && !ended_) {
       constexpr int64_t kChunk = int64_t{1} << 30;  // zlib counts in 32 bits
-      const auto in = static_cast<uInt>(std::min(kChunk, static_cast<int64_t>(bytes_.size()) - consumed()));
+      const auto in =
+          static_cast<uInt>(std::min(kChunk, static_cast<int64_t>(bytes_.size()) - consumed()));
       const auto out = static_cast<uInt>(std::min(kChunk, count - done));
       stream_.avail_in = in;
       stream_.next_out = reinterpret_cast<Bytef*>(to + done);
@@ -82,9 +88,12 @@ class Source {
       const int code = inflate(&stream_, Z_NO_FLUSH);
       done += out - stream_.avail_out;
       ended_ = code == Z_STREAM_END;
-      if (code == Z_BUF_ERROR || (code == Z_OK && in == stream_.avail_in && out == stream_.avail_out)) break;
+      if (code == Z_BUF_ERROR ||
+          (code == Z_OK && in == stream_.avail_in && out == stream_.avail_out))
+        break;
       if (code != Z_OK && !ended_) {
-        fail({"expected sound gzip data, got '", stream_.msg ? stream_.msg : "a damaged stream", "'"});
+        fail({"expected sound gzip data, got '", stream_.msg ? stream_.msg : "a damaged stream",
+              "'"});
       }
     }
     return done;
@@ -100,7 +109,8 @@ class Source {
 
 uint32_t big_endian(const std::byte* at) {
   uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(at[i]);
+  for (int i = 0; i < 4; ++i)
+    value = value << 8 | std::to_integer<uint32_t>(at[i]);
   return value;
 }
 
@@ -109,7 +119,8 @@ void decode(std::span<const std::byte> raw, const Tensor& out) {
   T* values = out.data<T>();
   for (int64_t i = 0; i < out.numel(); ++i) {
     std::array<std::byte, sizeof(S)> bytes;
-    for (size_t k = 0; k < sizeof(S); ++k) bytes[sizeof(S) - 1 - k] = raw[static_cast<size_t>(i) * sizeof(S) + k];
+    for (size_t k = 0; k < sizeof(S); ++k)
+      bytes[sizeof(S) - 1 - k] = raw[static_cast<size_t>(i) * sizeof(S) + k];
     values[i] = static_cast<T>(std::bit_cast<S>(bytes));
   }
 }
@@ -122,13 +133,20 @@ struct Kind {
 
 Kind kind_of(const Source& source, int code) {
   switch (code) {
-    case 0x08: return {1, u8, nullptr};
-    case 0x09: return {1, i32, decode<int8_t, int32_t>};
-    case 0x0b: return {2, i32, decode<int16_t, int32_t>};
-    case 0x0c: return {4, i32, decode<int32_t, int32_t>};
-    case 0x0d: return {4, f32, decode<float, float>};
-    case 0x0e: return {8, f64, decode<double, double>};
-    default: source.fail({"expected an IDX type of 8, 9, 11, 12, 13 or 14, got ", code});
+    case 0x08:
+      return {1, u8, nullptr};
+    case 0x09:
+      return {1, i32, decode<int8_t, int32_t>};
+    case 0x0b:
+      return {2, i32, decode<int16_t, int32_t>};
+    case 0x0c:
+      return {4, i32, decode<int32_t, int32_t>};
+    case 0x0d:
+      return {4, f32, decode<float, float>};
+    case 0x0e:
+      return {8, f64, decode<double, double>};
+    default:
+      source.fail({"expected an IDX type of 8, 9, 11, 12, 13 or 14, got ", code});
   }
 }
 
@@ -139,8 +157,8 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name) {
   std::array<std::byte, 4> magic;
   source.read(magic.data(), 4, "magic number");
   if (magic[0] != std::byte{0} || magic[1] != std::byte{0}) {
-    source.fail({"expected an IDX file, which starts with two zero bytes, got ", std::to_integer<int>(magic[0]),
-                 " and ", std::to_integer<int>(magic[1])});
+    source.fail({"expected an IDX file, which starts with two zero bytes, got ",
+                 std::to_integer<int>(magic[0]), " and ", std::to_integer<int>(magic[1])});
   }
   const Kind kind = kind_of(source, std::to_integer<int>(magic[2]));
   const int dims = std::to_integer<int>(magic[3]);
@@ -158,8 +176,8 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name) {
     source.fail({"expected sizes whose product fits in memory, got ", shape});
   }
   if (source.zipped() ? claimed > source.bound() : claimed != source.bound()) {
-    source.fail({"expected ", claimed, " bytes of values for sizes ", shape, ", got ", source.zipped() ? "at most " : "",
-                 source.bound()});
+    source.fail({"expected ", claimed, " bytes of values for sizes ", shape, ", got ",
+                 source.zipped() ? "at most " : "", source.bound()});
   }
 
   const Tensor values = empty(shape, {.dtype = kind.dtype});

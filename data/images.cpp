@@ -1,13 +1,13 @@
 #include "data/images.h"
 
+#include "core/parallel.h"
+#include "core/random.h"
+#include "data/idx.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "core/parallel.h"
-#include "core/random.h"
-#include "data/idx.h"
 
 namespace weft::data {
 namespace {
@@ -16,7 +16,8 @@ constexpr uint32_t kAugmentStream = 0x61756731;
 constexpr int64_t kGatherGrain = 64;  // samples a thread takes at least
 
 Batch empty_batch(const Shape& sample, int64_t count, int64_t rows) {
-  WEFT_CHECK(count <= rows, "gather", "expected at most ", rows, " samples for ", rows, " rows, got ", count);
+  WEFT_CHECK(count <= rows, "gather", "expected at most ", rows, " samples for ", rows,
+             " rows, got ", count);
   const CategoryScope category(Category::data);
   Shape shape = sample;
   shape.insert(0, rows);
@@ -28,8 +29,8 @@ Batch empty_batch(const Shape& sample, int64_t count, int64_t rows) {
 }
 
 // One row of an image, moved by dx and mirrored or not; `fill` comes in from the sides.
-void move_row(const uint8_t* from, int64_t width, int64_t dx, bool mirror, float scale, float offset, float fill,
-              float* to) {
+void move_row(const uint8_t* from, int64_t width, int64_t dx, bool mirror, float scale,
+              float offset, float fill, float* to) {
   for (int64_t x = 0; x < width; ++x) {
     const int64_t at = (mirror ? width - 1 - x : x) - dx;
     to[x] = at >= 0 && at < width ? static_cast<float>(from[at]) * scale + offset : fill;
@@ -40,21 +41,27 @@ void move_row(const uint8_t* from, int64_t width, int64_t dx, bool mirror, float
 
 Images::Images(Tensor images, Tensor labels, ImageOptions options)
     : images_(std::move(images)), labels_(std::move(labels)), options_(options) {
-  WEFT_CHECK(images_.defined() && images_.dtype() == u8 && images_.dims() == 3 && images_.is_contiguous(), "images",
-             "expected contiguous u8 images [N, H, W], got ", images_.dtype(), " ", images_.shape());
-  WEFT_CHECK(labels_.defined() && labels_.dtype() == u8 && labels_.dims() == 1 && labels_.is_contiguous(), "images",
-             "expected contiguous u8 labels [N], got ", labels_.dtype(), " ", labels_.shape());
-  WEFT_CHECK(images_.size(0) == labels_.size(0), "images", "expected one label an image, got ", images_.size(0),
-             " images and ", labels_.size(0), " labels");
+  WEFT_CHECK(
+      images_.defined() && images_.dtype() == u8 && images_.dims() == 3 && images_.is_contiguous(),
+      "images", "expected contiguous u8 images [N, H, W], got ", images_.dtype(), " ",
+      images_.shape());
+  WEFT_CHECK(
+      labels_.defined() && labels_.dtype() == u8 && labels_.dims() == 1 && labels_.is_contiguous(),
+      "images", "expected contiguous u8 labels [N], got ", labels_.dtype(), " ", labels_.shape());
+  WEFT_CHECK(images_.size(0) == labels_.size(0), "images", "expected one label an image, got ",
+             images_.size(0), " images and ", labels_.size(0), " labels");
   WEFT_CHECK(options_.stddev > 0 && options_.shift >= 0, "images",
-             "expected a positive stddev and a shift of 0 or more, got ", options_.stddev, " and ", options_.shift);
+             "expected a positive stddev and a shift of 0 or more, got ", options_.stddev, " and ",
+             options_.shift);
   const uint8_t* label = labels_.data<uint8_t>();
-  for (int64_t i = 0; i < size(); ++i) classes_ = std::max<int64_t>(classes_, label[i] + 1);
+  for (int64_t i = 0; i < size(); ++i)
+    classes_ = std::max<int64_t>(classes_, label[i] + 1);
 }
 
 Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const {
   for (const int64_t index : indices) {
-    WEFT_CHECK(index >= 0 && index < size(), "gather", "expected samples in [0, ", size(), "), got ", index);
+    WEFT_CHECK(index >= 0 && index < size(), "gather", "expected samples in [0, ", size(),
+               "), got ", index);
   }
   Batch batch = empty_batch(sample_shape(), static_cast<int64_t>(indices.size()), rows);
   const int64_t height = images_.size(1);
@@ -76,18 +83,22 @@ Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const Epoch
       float* to = inputs + row * pixels;
       targets[row] = labels[index];
       if (!augment) {
-        for (int64_t i = 0; i < pixels; ++i) to[i] = static_cast<float>(from[i]) * scale + offset;
+        for (int64_t i = 0; i < pixels; ++i)
+          to[i] = static_cast<float>(from[i]) * scale + offset;
         continue;
       }
       const auto words = philox(draws, static_cast<uint64_t>(index));
       const bool mirror = options_.flip && (words[0] & 1) != 0;
       const auto span = static_cast<uint64_t>(2 * options_.shift + 1);
-      const auto moved = [&](uint32_t word) { return static_cast<int64_t>(word * span >> 32) - options_.shift; };
+      const auto moved = [&](uint32_t word) {
+        return static_cast<int64_t>(word * span >> 32) - options_.shift;
+      };
       const int64_t dx = moved(words[1]);
       const int64_t dy = moved(words[2]);
       for (int64_t y = 0; y < height; ++y) {
         if (y - dy >= 0 && y - dy < height) {
-          move_row(from + (y - dy) * width, width, dx, mirror, scale, offset, offset, to + y * width);
+          move_row(from + (y - dy) * width, width, dx, mirror, scale, offset, offset,
+                   to + y * width);
         } else {
           std::fill_n(to + y * width, width, offset);
         }
@@ -107,8 +118,8 @@ Images read_mnist(const std::string& folder, bool train, ImageOptions options) {
 
 Synthetic::Synthetic(int64_t size, const Shape& sample_shape, int64_t classes, uint64_t seed)
     : size_(size), shape_(sample_shape), classes_(classes), seed_(seed) {
-  WEFT_CHECK(size >= 0 && classes >= 1, "synthetic", "expected a size of 0 or more and at least one class, got ", size,
-             " and ", classes);
+  WEFT_CHECK(size >= 0 && classes >= 1, "synthetic",
+             "expected a size of 0 or more and at least one class, got ", size, " and ", classes);
   checked_numel(sample_shape, size_of(f32), "synthetic");
 }
 
@@ -119,8 +130,9 @@ Batch Synthetic::gather(std::span<const int64_t> indices, int64_t rows, const Ep
     const auto index = static_cast<uint64_t>(indices[row]);
     fill_uniform({.seed = seed_, .step = index, .shard = 0, .stream = 0}, 0,
                  batch.inputs.data<float>() + static_cast<int64_t>(row) * width, width);
-    batch.targets.data<int64_t>()[row] = static_cast<int64_t>(
-        random_below({.seed = seed_, .step = index, .shard = 0, .stream = 1}, 0, static_cast<uint64_t>(classes_)));
+    batch.targets.data<int64_t>()[row] =
+        static_cast<int64_t>(random_below({.seed = seed_, .step = index, .shard = 0, .stream = 1},
+                                          0, static_cast<uint64_t>(classes_)));
   }
   return batch;
 }

@@ -1,10 +1,10 @@
-// Labelled u8 images held in memory: MNIST and its relatives. A batch is gathered, augmented and normalised in
-// one pass from bytes to f32.
+// Labelled u8 images held in memory: MNIST and its relatives. A batch is gathered, augmented and
+// normalised in one pass from bytes to f32.
 #pragma once
 
-#include <string>
-
 #include "data/dataset.h"
+
+#include <string>
 
 namespace weft::data {
 
@@ -12,8 +12,8 @@ struct ImageOptions {
   // Value = (byte / 255 - mean) / stddev.
   double mean = 0;
   double stddev = 1;
-  // Augmentation: mirror left-right with probability 1/2; move by up to `shift` pixels each way, filling with
-  // the value of byte 0.
+  // Augmentation: mirror left-right with probability 1/2; move by up to `shift` pixels each way,
+  // filling with the value of byte 0.
   bool flip = false;
   int64_t shift = 0;
 };
@@ -40,7 +40,8 @@ class Images final : public Dataset {
 // Mean and stddev of the options are used as given.
 Images read_mnist(const std::string& folder, bool train, ImageOptions options = {});
 
-// Samples made from their index: for benchmarks and tests. Inputs are uniform in [0, 1), targets in [0, classes).
+// Samples made from their index: for benchmarks and tests. Inputs are uniform in [0, 1), targets in
+// [0, classes).
 class Synthetic final : public Dataset {
  public:
   Synthetic(int64_t size, const Shape& sample_shape, int64_t classes, uint64_t seed = 0);

@@ -1,14 +1,14 @@
 #include "data/loader.h"
 
+#include "core/parallel.h"
+#include "data/permutation.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
-
-#include "core/parallel.h"
-#include "data/permutation.h"
 
 namespace weft::data {
 
@@ -43,10 +43,13 @@ class Loader::Prefetcher {
     const LedgerScope ledger(ledger_);  // the rank that asked pays
     set_num_threads(1);                 // the other processors are training
     try {
-      for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0; at_.consumed += samples) {
+      for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0;
+           at_.consumed += samples) {
         {
           std::unique_lock lock(mutex_);
-          room_.wait(lock, [&] { return stopping_ || queue_.size() < static_cast<size_t>(loader_.options_.prefetch); });
+          room_.wait(lock, [&] {
+            return stopping_ || queue_.size() < static_cast<size_t>(loader_.options_.prefetch);
+          });
           if (stopping_) return;
         }
         Batch batch = loader_.gather(at_);
@@ -75,12 +78,15 @@ class Loader::Prefetcher {
   std::thread thread_;  // last: it uses all of the above
 };
 
-Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset), options_(options) {
-  WEFT_CHECK(options.batch >= 1, "loader", "expected a batch of at least 1 row, got ", options.batch);
-  WEFT_CHECK(options.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ", options.prefetch);
+Loader::Loader(const Dataset& dataset, LoaderOptions options)
+    : dataset_(dataset), options_(options) {
+  WEFT_CHECK(options.batch >= 1, "loader", "expected a batch of at least 1 row, got ",
+             options.batch);
+  WEFT_CHECK(options.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
+             options.prefetch);
   WEFT_CHECK(options.tail != Tail::drop || dataset.size() >= options.batch, "loader",
-             "expected at least one whole batch of ", options.batch, " when short ones are dropped, got ",
-             dataset.size(), " samples");
+             "expected at least one whole batch of ", options.batch,
+             " when short ones are dropped, got ", dataset.size(), " samples");
 }
 
 Loader::~Loader() = default;
@@ -102,9 +108,11 @@ Batch Loader::gather(LoaderState at) const {
   std::vector<int64_t> indices(static_cast<size_t>(samples));
   if (options_.shuffle) {
     const Permutation order(dataset_.size(), options_.seed, static_cast<uint64_t>(at.epoch));
-    for (int64_t i = 0; i < samples; ++i) indices[static_cast<size_t>(i)] = order(at.consumed + i);
+    for (int64_t i = 0; i < samples; ++i)
+      indices[static_cast<size_t>(i)] = order(at.consumed + i);
   } else {
-    for (int64_t i = 0; i < samples; ++i) indices[static_cast<size_t>(i)] = at.consumed + i;
+    for (int64_t i = 0; i < samples; ++i)
+      indices[static_cast<size_t>(i)] = at.consumed + i;
   }
   const int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
   return dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
@@ -116,18 +124,21 @@ std::optional<Batch> Loader::next() {
     seek({state_.epoch + 1, 0});
     return std::nullopt;
   }
-  if (options_.prefetch > 0 && !prefetcher_) prefetcher_ = std::make_unique<Prefetcher>(*this, state_);
+  if (options_.prefetch > 0 && !prefetcher_)
+    prefetcher_ = std::make_unique<Prefetcher>(*this, state_);
   Batch batch = prefetcher_ ? prefetcher_->take() : gather(state_);
   state_.consumed += samples;
   return batch;
 }
 
-LoaderState Loader::state() const { return state_; }
+LoaderState Loader::state() const {
+  return state_;
+}
 
 void Loader::seek(LoaderState state) {
   WEFT_CHECK(state.epoch >= 0 && state.consumed >= 0 && state.consumed <= dataset_.size(), "loader",
-             "expected a position inside ", dataset_.size(), " samples, got epoch ", state.epoch, ", sample ",
-             state.consumed);
+             "expected a position inside ", dataset_.size(), " samples, got epoch ", state.epoch,
+             ", sample ", state.consumed);
   prefetcher_.reset();
   state_ = state;
 }

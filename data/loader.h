@@ -1,10 +1,10 @@
 // The loader: batches of a data set in a keyed order, gathered in the background.
 #pragma once
 
+#include "data/dataset.h"
+
 #include <memory>
 #include <optional>
-
-#include "data/dataset.h"
 
 namespace weft::data {
 
@@ -23,7 +23,8 @@ struct LoaderOptions {
   int prefetch = 2;  // batches gathered ahead by a background thread; 0 gathers in next()
 };
 
-// Where a loader is: saved with a checkpoint, it continues with the very next sample, at any batch size.
+// Where a loader is: saved with a checkpoint, it continues with the very next sample, at any batch
+// size.
 struct LoaderState {
   int64_t epoch = 0;
   int64_t consumed = 0;  // samples of this epoch already given out
@@ -37,8 +38,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; nothing at the end of the epoch, after which the next call begins the next epoch.
-  // What goes wrong in the background is thrown here.
+  // The next batch; nothing at the end of the epoch, after which the next call begins the next
+  // epoch. What goes wrong in the background is thrown here.
   std::optional<Batch> next();
 
   // Batches of a whole epoch.

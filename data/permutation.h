@@ -1,9 +1,10 @@
-// A keyed permutation of [0, size): each index is computed on its own in O(1), so that "where in the epoch are
-// we" is one number, valid at any rank count, and nothing has to be shuffled or stored.
+// A keyed permutation of [0, size): each index is computed on its own in O(1), so that "where in
+// the epoch are we" is one number, valid at any rank count, and nothing has to be shuffled or
+// stored.
 //
-// A balanced Feistel network over the smallest even power of two that holds `size` (Luby & Rackoff, "How to
-// construct pseudorandom permutations", SIAM J. Comput. 1988), with cycle walking to stay inside [0, size)
-// (Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
+// A balanced Feistel network over the smallest even power of two that holds `size` (Luby & Rackoff,
+// "How to construct pseudorandom permutations", SIAM J. Comput. 1988), with cycle walking to stay
+// inside [0, size) (Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
 #pragma once
 
 #include <array>

@@ -43,7 +43,8 @@ struct Tanh : Module {
 };
 
 struct Softplus : Module {
-  explicit Softplus(double steepness = 1, double linear_above = 20) : beta(steepness), threshold(linear_above) {}
+  explicit Softplus(double steepness = 1, double linear_above = 20)
+      : beta(steepness), threshold(linear_above) {}
   Tensor forward(const Tensor& x) override { return softplus(x, beta, threshold); }
   double beta;
   double threshold;

@@ -6,19 +6,24 @@
 
 namespace weft::nn {
 
-MultiheadAttention::MultiheadAttention(int64_t width, int64_t heads, const MultiheadAttentionOptions& options)
-    : qkv(width, 3 * width, options.bias), out(width, width, options.bias), heads_(heads), options_(options) {
-  WEFT_CHECK(heads >= 1 && width % heads == 0, "attention", "expected a width that heads divide evenly, got ", width,
-             " and ", heads, " heads");
-  WEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, "attention", "expected a dropout in [0, 1], got ",
-             options.dropout);
+MultiheadAttention::MultiheadAttention(int64_t width, int64_t heads,
+                                       const MultiheadAttentionOptions& options)
+    : qkv(width, 3 * width, options.bias),
+      out(width, width, options.bias),
+      heads_(heads),
+      options_(options) {
+  WEFT_CHECK(heads >= 1 && width % heads == 0, "attention",
+             "expected a width that heads divide evenly, got ", width, " and ", heads, " heads");
+  WEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, "attention",
+             "expected a dropout in [0, 1], got ", options.dropout);
   add("qkv", qkv);
   add("out", out);
 }
 
 Tensor MultiheadAttention::forward(const Tensor& x, const Tensor& mask) {
   const int64_t width = out.weight.size(0);
-  WEFT_CHECK(x.dims() == 3 && x.size(2) == width, "attention", "expected x of [N, T, ", width, "], got ", x.shape());
+  WEFT_CHECK(x.dims() == 3 && x.size(2) == width, "attention", "expected x of [N, T, ", width,
+             "], got ", x.shape());
   const int64_t batch = x.size(0);
   const int64_t length = x.size(1);
   // [N, T, 3, heads, width / heads] → [3, N, heads, T, width / heads]
@@ -30,9 +35,11 @@ Tensor MultiheadAttention::forward(const Tensor& x, const Tensor& mask) {
   return out(reshape(transpose(heads, 1, 2), {batch, length, width}));
 }
 
-TransformerBlock::TransformerBlock(int64_t width, int64_t heads, const TransformerBlockOptions& options)
+TransformerBlock::TransformerBlock(int64_t width, int64_t heads,
+                                   const TransformerBlockOptions& options)
     : norm1(width, options.eps),
-      attention(width, heads, {.causal = options.causal, .dropout = options.dropout, .bias = options.bias}),
+      attention(width, heads,
+                {.causal = options.causal, .dropout = options.dropout, .bias = options.bias}),
       norm2(width, options.eps),
       fc1(width, options.hidden > 0 ? options.hidden : 4 * width, options.bias),
       activation(options.gelu_tanh),

@@ -14,14 +14,14 @@ struct MultiheadAttentionOptions {
   bool bias = true;
 };
 
-// Multi-head self-attention (Vaswani et al. 2017, §3.2.2) of x [N, T, width]. Queries, keys and values come from one
-// product; each of `heads` heads is width / heads wide.
+// Multi-head self-attention (Vaswani et al. 2017, §3.2.2) of x [N, T, width]. Queries, keys and
+// values come from one product; each of `heads` heads is width / heads wide.
 class MultiheadAttention : public Module {
  public:
   MultiheadAttention(int64_t width, int64_t heads, const MultiheadAttentionOptions& options = {});
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
-  // `mask` broadcasts to [N, heads, T, T]: bool (true: may be seen), or floating (added to the scores). Undefined:
-  // none.
+  // `mask` broadcasts to [N, heads, T, T]: bool (true: may be seen), or floating (added to the
+  // scores). Undefined: none.
   Tensor forward(const Tensor& x, const Tensor& mask);
 
   Linear qkv;  // width to 3 * width: queries, then keys, then values
@@ -34,14 +34,15 @@ class MultiheadAttention : public Module {
 
 struct TransformerBlockOptions {
   bool causal = false;
-  double dropout = 0;      // of attention weights, and of both branches
-  int64_t hidden = 0;      // width of the inner layer; 0 stands for 4 * width
+  double dropout = 0;  // of attention weights, and of both branches
+  int64_t hidden = 0;  // width of the inner layer; 0 stands for 4 * width
   double eps = 1e-5;
   bool bias = true;
   bool gelu_tanh = false;  // GELU by its tanh approximation
 };
 
-// x + attention(norm1(x)), then x + fc2(gelu(fc1(norm2(x)))): the pre-norm block (Xiong et al. 2020, §3.2).
+// x + attention(norm1(x)), then x + fc2(gelu(fc1(norm2(x)))): the pre-norm block (Xiong et al.
+// 2020, §3.2).
 class TransformerBlock : public Module {
  public:
   TransformerBlock(int64_t width, int64_t heads, const TransformerBlockOptions& options = {});

@@ -21,7 +21,8 @@ Shape weight_shape(const char* layer, int64_t first, int64_t second, const Shape
 
 }  // namespace
 
-Conv2d::Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options, bool with_bias)
+Conv2d::Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options,
+               bool with_bias)
     : options_(options) {
   per_group("conv2d", "output", out, options.groups);
   weight = detail::make_parameter(
@@ -32,20 +33,25 @@ Conv2d::Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions
   add_parameter("bias", bias);
 }
 
-Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
+Tensor Conv2d::forward(const Tensor& x) {
+  return conv2d(x, weight, bias, options_);
+}
 
 ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, const Shape& kernel,
                                  const ConvTranspose2dOptions& options, bool with_bias)
     : options_(options) {
   per_group("conv_transpose2d", "input", in, options.groups);
-  weight = detail::make_parameter(weight_shape(
-      "conv_transpose2d", in, per_group("conv_transpose2d", "output", out, options.groups), kernel));
+  weight = detail::make_parameter(
+      weight_shape("conv_transpose2d", in,
+                   per_group("conv_transpose2d", "output", out, options.groups), kernel));
   bias = detail::make_parameter({out}, with_bias);
   init::default_weight_and_bias_(weight, bias);
   add_parameter("weight", weight);
   add_parameter("bias", bias);
 }
 
-Tensor ConvTranspose2d::forward(const Tensor& x) { return conv_transpose2d(x, weight, bias, options_); }
+Tensor ConvTranspose2d::forward(const Tensor& x) {
+  return conv_transpose2d(x, weight, bias, options_);
+}
 
 }  // namespace weft::nn

@@ -1,4 +1,5 @@
-// Convolutions of images [N, C, H, W] (ops/conv.h). Kernels are {height, width}, or one number for both.
+// Convolutions of images [N, C, H, W] (ops/conv.h). Kernels are {height, width}, or one number for
+// both.
 #pragma once
 
 #include "nn/module.h"
@@ -9,8 +10,10 @@ namespace weft::nn {
 
 class Conv2d : public Module {
  public:
-  Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options = {}, bool with_bias = true);
-  Conv2d(int64_t in, int64_t out, int64_t kernel, const Conv2dOptions& options = {}, bool with_bias = true)
+  Conv2d(int64_t in, int64_t out, const Shape& kernel, const Conv2dOptions& options = {},
+         bool with_bias = true);
+  Conv2d(int64_t in, int64_t out, int64_t kernel, const Conv2dOptions& options = {},
+         bool with_bias = true)
       : Conv2d(in, out, Shape{kernel, kernel}, options, with_bias) {}
   Tensor forward(const Tensor& x) override;
   const Conv2dOptions& options() const { return options_; }
@@ -24,10 +27,10 @@ class Conv2d : public Module {
 
 class ConvTranspose2d : public Module {
  public:
-  ConvTranspose2d(int64_t in, int64_t out, const Shape& kernel, const ConvTranspose2dOptions& options = {},
-                  bool with_bias = true);
-  ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, const ConvTranspose2dOptions& options = {},
-                  bool with_bias = true)
+  ConvTranspose2d(int64_t in, int64_t out, const Shape& kernel,
+                  const ConvTranspose2dOptions& options = {}, bool with_bias = true);
+  ConvTranspose2d(int64_t in, int64_t out, int64_t kernel,
+                  const ConvTranspose2dOptions& options = {}, bool with_bias = true)
       : ConvTranspose2d(in, out, Shape{kernel, kernel}, options, with_bias) {}
   Tensor forward(const Tensor& x) override;
   const ConvTranspose2dOptions& options() const { return options_; }

@@ -1,10 +1,10 @@
 #include "nn/init.h"
 
-#include <cmath>
-
 #include "autograd/grad_mode.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
+
+#include <cmath>
 
 namespace weft::nn::init {
 namespace {
@@ -16,7 +16,8 @@ double fan_of(const Tensor& target, Fan fan) {
 
 double xavier_deviation(const Tensor& target, double gain) {
   const Fans both = fans(target.shape());
-  return both.in + both.out == 0 ? 0 : gain * std::sqrt(2.0 / static_cast<double>(both.in + both.out));
+  return both.in + both.out == 0 ? 0
+                                 : gain * std::sqrt(2.0 / static_cast<double>(both.in + both.out));
 }
 
 double kaiming_deviation(const Tensor& target, double slope, Fan fan) {
@@ -32,7 +33,8 @@ const Tensor& uniform_of_deviation(const Tensor& target, double deviation) {
 
 double dot(const double* a, const double* b, int64_t count) {
   double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  for (int64_t i = 0; i < count; ++i)
+    sum += a[i] * b[i];
   return sum;
 }
 
@@ -41,12 +43,17 @@ double dot(const double* a, const double* b, int64_t count) {
 Fans fans(const Shape& weight) {
   WEFT_CHECK(weight.dims() >= 2, "fans", "expected a weight of at least 2 dims, got ", weight);
   int64_t kernel = 1;
-  for (int dim = 2; dim < weight.dims(); ++dim) kernel *= weight[dim];
+  for (int dim = 2; dim < weight.dims(); ++dim)
+    kernel *= weight[dim];
   return {weight[1] * kernel, weight[0] * kernel};
 }
 
-const Tensor& zeros_(const Tensor& target) { return constant_(target, 0); }
-const Tensor& ones_(const Tensor& target) { return constant_(target, 1); }
+const Tensor& zeros_(const Tensor& target) {
+  return constant_(target, 0);
+}
+const Tensor& ones_(const Tensor& target) {
+  return constant_(target, 1);
+}
 
 const Tensor& constant_(const Tensor& target, double value) {
   const NoGrad no_grad;
@@ -63,7 +70,8 @@ const Tensor& normal_(const Tensor& target, double mean, double standard_deviati
   return weft::normal_(target, mean, standard_deviation);
 }
 
-const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation, double low, double high) {
+const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
+                            double low, double high) {
   const NoGrad no_grad;
   return weft::trunc_normal_(target, mean, standard_deviation, low, high);
 }
@@ -101,13 +109,16 @@ const Tensor& orthogonal_(const Tensor& target, double gain) {
       for (int64_t j = 0; j < i; ++j) {
         const double* other = at + j * length;
         const double share = dot(own, other, length);
-        for (int64_t k = 0; k < length; ++k) own[k] -= share * other[k];
+        for (int64_t k = 0; k < length; ++k)
+          own[k] -= share * other[k];
       }
     }
     const double norm = std::sqrt(dot(own, own, length));
-    for (int64_t k = 0; k < length; ++k) own[k] /= norm;
+    for (int64_t k = 0; k < length; ++k)
+      own[k] /= norm;
   }
-  for (int64_t i = 0; i < basis.numel(); ++i) at[i] *= gain;
+  for (int64_t i = 0; i < basis.numel(); ++i)
+    at[i] *= gain;
   // A view of the shape wanted: vectors are its rows, or its columns.
   Strides strides = contiguous_strides(target.shape());
   if (rows > columns) {

@@ -14,13 +14,18 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias)
   add_parameter("bias", bias);
 }
 
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
+Tensor Linear::forward(const Tensor& x) {
+  return linear(x, weight, bias);
+}
 
-Embedding::Embedding(int64_t entries, int64_t width) : weight(detail::make_parameter({entries, width})) {
+Embedding::Embedding(int64_t entries, int64_t width)
+    : weight(detail::make_parameter({entries, width})) {
   init::normal_(weight);
   add_parameter("weight", weight);
 }
 
-Tensor Embedding::forward(const Tensor& ids) { return embedding(weight, ids); }
+Tensor Embedding::forward(const Tensor& ids) {
+  return embedding(weight, ids);
+}
 
 }  // namespace weft::nn

@@ -7,7 +7,9 @@ namespace weft::nn {
 
 struct CrossEntropyLoss {
   CrossEntropyOptions options = {};
-  Tensor operator()(const Tensor& logits, const Tensor& target) const { return cross_entropy(logits, target, options); }
+  Tensor operator()(const Tensor& logits, const Tensor& target) const {
+    return cross_entropy(logits, target, options);
+  }
 };
 
 struct NllLoss {
@@ -19,12 +21,16 @@ struct NllLoss {
 
 struct MseLoss {
   Reduction reduction = Reduction::mean;
-  Tensor operator()(const Tensor& x, const Tensor& target) const { return mse_loss(x, target, reduction); }
+  Tensor operator()(const Tensor& x, const Tensor& target) const {
+    return mse_loss(x, target, reduction);
+  }
 };
 
 struct L1Loss {
   Reduction reduction = Reduction::mean;
-  Tensor operator()(const Tensor& x, const Tensor& target) const { return l1_loss(x, target, reduction); }
+  Tensor operator()(const Tensor& x, const Tensor& target) const {
+    return l1_loss(x, target, reduction);
+  }
 };
 
 struct SmoothL1Loss {

@@ -1,5 +1,8 @@
 #include "nn/module.h"
 
+#include "autograd/grad_mode.h"
+#include "ops/copy.h"
+
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -7,9 +10,6 @@
 #include <cstring>
 #include <typeinfo>
 #include <unordered_map>
-
-#include "autograd/grad_mode.h"
-#include "ops/copy.h"
 
 namespace weft::nn {
 namespace {
@@ -40,7 +40,8 @@ Tensor Module::operator()(const Tensor& x) {
   }
   Tensor output = forward(input);
   for (const auto& [id, hook] : std::vector(hooks_)) {
-    if (Tensor replaced = hook(*this, input, output); replaced.defined()) output = std::move(replaced);
+    if (Tensor replaced = hook(*this, input, output); replaced.defined())
+      output = std::move(replaced);
   }
   return output;
 }
@@ -66,17 +67,19 @@ void Module::remove_hook(HookId hook) {
 void Module::check_name(const std::string& name) const {
   WEFT_CHECK(!name.empty() && name.find('.') == std::string::npos, "module",
              "expected a name without dots, got \"", name, "\" in ", type());
-  const bool taken =
-      std::any_of(tensors_.begin(), tensors_.end(), [&](const Slot& slot) { return slot.name == name; }) ||
-      std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part.first == name; });
-  WEFT_CHECK(!taken, "module", "expected a name not yet used in ", type(), ", got \"", name, "\" again");
+  const bool taken = std::any_of(tensors_.begin(), tensors_.end(),
+                                 [&](const Slot& slot) { return slot.name == name; }) ||
+                     std::any_of(parts_.begin(), parts_.end(),
+                                 [&](const auto& part) { return part.first == name; });
+  WEFT_CHECK(!taken, "module", "expected a name not yet used in ", type(), ", got \"", name,
+             "\" again");
 }
 
 void Module::add(std::string name, Module& part) {
   check_name(name);
   for (const auto& [path, module] : part.named_modules()) {
-    WEFT_CHECK(module != this, "module", "expected a part that does not contain ", type(), ", got \"", name,
-               "\", which does");
+    WEFT_CHECK(module != this, "module", "expected a part that does not contain ", type(),
+               ", got \"", name, "\", which does");
   }
   parts_.emplace_back(std::move(name), &part);
 }
@@ -84,8 +87,8 @@ void Module::add(std::string name, Module& part) {
 void Module::add_parameter(std::string name, Tensor& parameter) {
   check_name(name);
   if (parameter.defined()) {
-    WEFT_CHECK(parameter.is_leaf(), "module", "expected a leaf as parameter \"", name, "\" of ", type(),
-               ", got an operator's result");
+    WEFT_CHECK(parameter.is_leaf(), "module", "expected a leaf as parameter \"", name, "\" of ",
+               type(), ", got an operator's result");
     if (is_floating(parameter.dtype())) parameter.set_requires_grad();
     parameter.storage()->recharge(Category::parameters);
   }
@@ -106,7 +109,8 @@ void Module::collect(const std::string& prefix, std::vector<Visit>& visits) cons
       }
     }
   }
-  for (const auto& [name, part] : parts_) part->collect(joined(prefix, name), visits);
+  for (const auto& [name, part] : parts_)
+    part->collect(joined(prefix, name), visits);
 }
 
 std::vector<Module::Visit> Module::walk() const {
@@ -138,7 +142,8 @@ std::vector<NamedTensor> Module::named_buffers() const {
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> result;
-  for (const auto& [name, tensor] : named_parameters()) result.push_back(tensor);
+  for (const auto& [name, tensor] : named_parameters())
+    result.push_back(tensor);
   return result;
 }
 
@@ -152,13 +157,16 @@ std::vector<std::pair<std::string, std::string>> Module::aliases() const {
 
 int64_t Module::parameter_count() const {
   int64_t count = 0;
-  for (const auto& [name, tensor] : named_parameters()) count += tensor.numel();
+  for (const auto& [name, tensor] : named_parameters())
+    count += tensor.numel();
   return count;
 }
 
-void Module::collect_modules(const std::string& prefix, std::vector<std::pair<std::string, Module*>>& modules) {
+void Module::collect_modules(const std::string& prefix,
+                             std::vector<std::pair<std::string, Module*>>& modules) {
   modules.emplace_back(prefix, this);
-  for (const auto& [name, part] : parts_) part->collect_modules(joined(prefix, name), modules);
+  for (const auto& [name, part] : parts_)
+    part->collect_modules(joined(prefix, name), modules);
 }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
@@ -171,7 +179,8 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 
 void Module::train(bool on) {
   training_ = on;
-  for (const auto& [name, part] : parts_) part->train(on);
+  for (const auto& [name, part] : parts_)
+    part->train(on);
 }
 
 void Module::zero_grad(bool set_to_none) {
@@ -211,11 +220,12 @@ void Module::to(DType dtype, bool buffers) {
     changes.push_back(std::move(change));
   }
   for (const Change& change : changes) {
-    // The body takes over the converted memory: whoever holds the tensor sees the change. Its version goes on
-    // rising, so that a value saved for backward is known to be stale.
+    // The body takes over the converted memory: whoever holds the tensor sees the change. Its
+    // version goes on rising, so that a value saved for backward is known to be stale.
     TensorBody& body = *change.tensor.body();
     const TensorBody& from = *change.values.body();
-    for (uint32_t version = 0; version <= change.tensor.version(); ++version) from.storage->bump_version();
+    for (uint32_t version = 0; version <= change.tensor.version(); ++version)
+      from.storage->bump_version();
     body.storage = from.storage;
     body.data = from.data;
     body.strides = from.strides;
@@ -249,7 +259,9 @@ void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
   const NoGrad no_grad;
   std::unordered_map<std::string_view, const Tensor*> given;
   std::string wrong;
-  const auto complain = [&](std::initializer_list<Piece> pieces) { wrong += "\n  " + concat(pieces); };
+  const auto complain = [&](std::initializer_list<Piece> pieces) {
+    wrong += "\n  " + concat(pieces);
+  };
   for (const auto& [name, tensor] : state) {
     if (!given.emplace(name, &tensor).second) complain({"twice: ", name});
   }
@@ -273,14 +285,16 @@ void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
       const auto [before, is_new] = sources.emplace(target.body(), Source{&values, found->first});
       const Tensor* other = before->second.tensor;
       if (!is_new && other && !same_values(*other, values)) {
-        complain({visit.name, ": expected the values of ", before->second.name, ", which it is tied to"});
+        complain({visit.name, ": expected the values of ", before->second.name,
+                  ", which it is tied to"});
       }
     }
     given.erase(found);
   }
   if (strict) {
     for (const Visit& visit : visits) {
-      if (visit.first.empty() && !sources.count(visit.tensor.body())) complain({"missing: ", visit.name});
+      if (visit.first.empty() && !sources.count(visit.tensor.body()))
+        complain({"missing: ", visit.name});
     }
     for (const auto& [name, tensor] : state) {
       if (given.count(name)) complain({"unexpected: ", name});
@@ -295,10 +309,13 @@ void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
 
 void Module::save(const std::string& path) const {
   std::vector<std::pair<std::string, std::string>> metadata;
-  for (auto& [name, first] : aliases()) metadata.emplace_back("alias." + name, first);
+  for (auto& [name, first] : aliases())
+    metadata.emplace_back("alias." + name, first);
   save_safetensors(path, state_dict(), metadata);
 }
 
-void Module::load(const std::string& path, bool strict) { load_state_dict(load_safetensors(path), strict); }
+void Module::load(const std::string& path, bool strict) {
+  load_state_dict(load_safetensors(path), strict);
+}
 
 }  // namespace weft::nn

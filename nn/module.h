@@ -1,5 +1,5 @@
-// Module: a piece of a model. It owns its parameters, buffers and parts as ordinary members and registers each by
-// name, so that they can be listed, saved and converted:
+// Module: a piece of a model. It owns its parameters, buffers and parts as ordinary members and
+// registers each by name, so that they can be listed, saved and converted:
 //
 //   struct Net : nn::Module {
 //     nn::Linear fc1{784, 128}, fc2{128, 10};
@@ -7,11 +7,15 @@
 //     Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
 //   };
 //
-// The registry points at the members, which is why modules neither copy nor move. Full names join parts with dots:
-// "fc1.weight". Assigning one parameter's tensor to another ties them: both members are then one tensor, which is
-// listed, counted and saved once, under its first name.
-// A module belongs to one thread at a time.
+// The registry points at the members, which is why modules neither copy nor move. Full names join
+// parts with dots: "fc1.weight". Assigning one parameter's tensor to another ties them: both
+// members are then one tensor, which is listed, counted and saved once, under its first name. A
+// module belongs to one thread at a time.
 #pragma once
+
+#include "autograd/leaf.h"
+#include "core/safetensors.h"
+#include "core/tensor.h"
 
 #include <functional>
 #include <memory>
@@ -20,10 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/leaf.h"
-#include "core/safetensors.h"
-#include "core/tensor.h"
-
 namespace weft::nn {
 
 class Module;
@@ -31,7 +31,8 @@ class Module;
 // Called before forward; a defined result takes the input's place.
 using ForwardPreHook = std::function<Tensor(Module& module, const Tensor& input)>;
 // Called after forward; a defined result takes the output's place.
-using ForwardHook = std::function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
+using ForwardHook =
+    std::function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
 
 class Module {
  public:
@@ -48,13 +49,14 @@ class Module {
 
   // A part, which must live as long as this module.
   void add(std::string name, Module& part);
-  // A trained tensor: made to require a gradient if it is floating, its memory charged to `parameters`. One that is
-  // undefined when it is listed is left out: a layer without bias.
+  // A trained tensor: made to require a gradient if it is floating, its memory charged to
+  // `parameters`. One that is undefined when it is listed is left out: a layer without bias.
   void add_parameter(std::string name, Tensor& parameter);
   // A tensor that is saved but not trained, such as a running mean.
   void add_buffer(std::string name, Tensor& buffer);
 
-  // Depth first, own before parts' and in the order they were added. A tensor with several names comes once.
+  // Depth first, own before parts' and in the order they were added. A tensor with several names
+  // comes once.
   std::vector<Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
@@ -79,24 +81,26 @@ class Module {
 
   // Drops all gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
-  // Converts floating parameters and their gradients, and floating buffers only if asked to. Tensors stay the
-  // tensors they were: handles, ties and optimizers remain valid. Not for use between forward and backward.
+  // Converts floating parameters and their gradients, and floating buffers only if asked to.
+  // Tensors stay the tensors they were: handles, ties and optimizers remain valid. Not for use
+  // between forward and backward.
   void to(DType dtype, bool buffers = false);
 
   // ---- state: parameters and buffers by name ----
 
   // Shares memory with the module.
   std::vector<NamedTensor> state_dict() const;
-  // Copies values in. Names, shapes and dtypes are all checked first: one error lists what is missing, unexpected
-  // or different, and then nothing has changed. A tied tensor may come under any of its names, and under several if
-  // the values agree. With `strict` false, missing and unexpected names are let pass.
+  // Copies values in. Names, shapes and dtypes are all checked first: one error lists what is
+  // missing, unexpected or different, and then nothing has changed. A tied tensor may come under
+  // any of its names, and under several if the values agree. With `strict` false, missing and
+  // unexpected names are let pass.
   void load_state_dict(std::span<const NamedTensor> state, bool strict = true);
   // A safetensors file; its metadata name aliases, as "alias.NAME": "FIRST NAME".
   void save(const std::string& path) const;
   void load(const std::string& path, bool strict = true);
 
-  // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs the model once on
-  // zeros of `input` in evaluation mode, without recording.
+  // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs
+  // the model once on zeros of `input` in evaluation mode, without recording.
   std::string summary(const Shape& input, DType dtype = f32);
 
   // ---- hooks, in the order they were added; removing one that is gone does nothing ----
@@ -111,7 +115,8 @@ class Module {
     Tensor* tensor;
     bool is_parameter;
   };
-  // What the walk over all tensors meets: `first` is empty, or the name that the same tensor had before.
+  // What the walk over all tensors meets: `first` is empty, or the name that the same tensor had
+  // before.
   struct Visit {
     std::string name;
     Tensor tensor;
@@ -122,7 +127,8 @@ class Module {
   void check_name(const std::string& name) const;
   std::vector<Visit> walk() const;
   void collect(const std::string& prefix, std::vector<Visit>& visits) const;
-  void collect_modules(const std::string& prefix, std::vector<std::pair<std::string, Module*>>& modules);
+  void collect_modules(const std::string& prefix,
+                       std::vector<std::pair<std::string, Module*>>& modules);
 
   std::vector<Slot> tensors_;
   std::vector<std::pair<std::string, Module*>> parts_;

@@ -31,8 +31,9 @@ BatchNorm::BatchNorm(int64_t channels, const BatchNormLayerOptions& options)
 
 Tensor BatchNorm::normalise(const Tensor& x) {
   const bool by_batch = training() || !running_mean.defined();
-  Tensor out = batch_norm(x, weight, bias, running_mean, running_var,
-                          {.training = by_batch, .momentum = options_.momentum, .eps = options_.eps});
+  Tensor out =
+      batch_norm(x, weight, bias, running_mean, running_var,
+                 {.training = by_batch, .momentum = options_.momentum, .eps = options_.eps});
   if (training() && num_batches_tracked.defined()) {
     ++*num_batches_tracked.data<int64_t>();
     num_batches_tracked.bump_version();
@@ -41,7 +42,8 @@ Tensor BatchNorm::normalise(const Tensor& x) {
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {
-  WEFT_CHECK(x.dims() == 2 || x.dims() == 3, "batch_norm1d", "expected [N, C] or [N, C, L], got ", x.shape());
+  WEFT_CHECK(x.dims() == 2 || x.dims() == 3, "batch_norm1d", "expected [N, C] or [N, C, L], got ",
+             x.shape());
   return normalise(x);
 }
 
@@ -59,23 +61,33 @@ LayerNorm::LayerNorm(const Shape& normalized, double eps, bool affine)
   add_parameter("bias", bias);
 }
 
-Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_, weight, bias, eps_); }
+Tensor LayerNorm::forward(const Tensor& x) {
+  return layer_norm(x, normalized_, weight, bias, eps_);
+}
 
 RmsNorm::RmsNorm(const Shape& normalized, double eps, bool affine)
     : weight(constant(normalized, 1, affine)), normalized_(normalized), eps_(eps) {
   add_parameter("weight", weight);
 }
 
-Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, normalized_, weight, eps_); }
+Tensor RmsNorm::forward(const Tensor& x) {
+  return rms_norm(x, normalized_, weight, eps_);
+}
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)
-    : weight(constant({channels}, 1, affine)), bias(constant({channels}, 0, affine)), groups_(groups), eps_(eps) {
-  WEFT_CHECK(groups >= 1 && channels % groups == 0, "group_norm", "expected channels that groups divide evenly, got ",
-             channels, " and ", groups, " groups");
+    : weight(constant({channels}, 1, affine)),
+      bias(constant({channels}, 0, affine)),
+      groups_(groups),
+      eps_(eps) {
+  WEFT_CHECK(groups >= 1 && channels % groups == 0, "group_norm",
+             "expected channels that groups divide evenly, got ", channels, " and ", groups,
+             " groups");
   add_parameter("weight", weight);
   add_parameter("bias", bias);
 }
 
-Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
+Tensor GroupNorm::forward(const Tensor& x) {
+  return group_norm(x, groups_, weight, bias, eps_);
+}
 
 }  // namespace weft::nn

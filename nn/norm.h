@@ -7,12 +7,13 @@ namespace weft::nn {
 
 struct BatchNormLayerOptions {
   double eps = 1e-5;
-  double momentum = 0.1;             // share of the batch in the new running statistics
-  bool affine = true;                // a weight and a bias
-  bool track_running_stats = true;   // without, evaluation uses the batch's statistics, too
+  double momentum = 0.1;            // share of the batch in the new running statistics
+  bool affine = true;               // a weight and a bias
+  bool track_running_stats = true;  // without, evaluation uses the batch's statistics, too
 };
 
-// What BatchNorm1d and 2d share. The running statistics are f32 buffers, in the parameters' f64 after to(f64, true).
+// What BatchNorm1d and 2d share. The running statistics are f32 buffers, in the parameters' f64
+// after to(f64, true).
 class BatchNorm : public Module {
  public:
   Tensor weight;               // [channels], or undefined
@@ -32,14 +33,16 @@ class BatchNorm : public Module {
 // [N, C] or [N, C, L]
 class BatchNorm1d : public BatchNorm {
  public:
-  explicit BatchNorm1d(int64_t channels, const BatchNormLayerOptions& options = {}) : BatchNorm(channels, options) {}
+  explicit BatchNorm1d(int64_t channels, const BatchNormLayerOptions& options = {})
+      : BatchNorm(channels, options) {}
   Tensor forward(const Tensor& x) override;
 };
 
 // [N, C, H, W]
 class BatchNorm2d : public BatchNorm {
  public:
-  explicit BatchNorm2d(int64_t channels, const BatchNormLayerOptions& options = {}) : BatchNorm(channels, options) {}
+  explicit BatchNorm2d(int64_t channels, const BatchNormLayerOptions& options = {})
+      : BatchNorm(channels, options) {}
   Tensor forward(const Tensor& x) override;
 };
 

@@ -8,16 +8,20 @@
 namespace weft::nn {
 
 struct MaxPool2d : Module {
-  explicit MaxPool2d(const Shape& size, const MaxPool2dOptions& how = {}) : kernel(size), options(how) {}
-  explicit MaxPool2d(int64_t size, const MaxPool2dOptions& how = {}) : MaxPool2d(Shape{size, size}, how) {}
+  explicit MaxPool2d(const Shape& size, const MaxPool2dOptions& how = {})
+      : kernel(size), options(how) {}
+  explicit MaxPool2d(int64_t size, const MaxPool2dOptions& how = {})
+      : MaxPool2d(Shape{size, size}, how) {}
   Tensor forward(const Tensor& x) override { return max_pool2d(x, kernel, options); }
   Shape kernel;
   MaxPool2dOptions options;
 };
 
 struct AvgPool2d : Module {
-  explicit AvgPool2d(const Shape& size, const AvgPool2dOptions& how = {}) : kernel(size), options(how) {}
-  explicit AvgPool2d(int64_t size, const AvgPool2dOptions& how = {}) : AvgPool2d(Shape{size, size}, how) {}
+  explicit AvgPool2d(const Shape& size, const AvgPool2dOptions& how = {})
+      : kernel(size), options(how) {}
+  explicit AvgPool2d(int64_t size, const AvgPool2dOptions& how = {})
+      : AvgPool2d(Shape{size, size}, how) {}
   Tensor forward(const Tensor& x) override { return avg_pool2d(x, kernel, options); }
   Shape kernel;
   AvgPool2dOptions options;

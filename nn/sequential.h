@@ -13,7 +13,8 @@ class Sequential : public Module {
   Sequential() = default;
   // Takes over parts made elsewhere.
   explicit Sequential(std::vector<std::unique_ptr<Module>> parts) {
-    for (auto& part : parts) append(std::move(part));
+    for (auto& part : parts)
+      append(std::move(part));
   }
 
   // Makes an M of these arguments at the end.
@@ -30,13 +31,15 @@ class Sequential : public Module {
 
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
   Module& operator[](int64_t index) const {
-    WEFT_CHECK(index >= 0 && index < size(), "sequential", "expected an index in [0, ", size(), "), got ", index);
+    WEFT_CHECK(index >= 0 && index < size(), "sequential", "expected an index in [0, ", size(),
+               "), got ", index);
     return *owned_[static_cast<size_t>(index)];
   }
 
   Tensor forward(const Tensor& x) override {
     Tensor y = x;
-    for (const auto& part : owned_) y = (*part)(y);
+    for (const auto& part : owned_)
+      y = (*part)(y);
     return y;
   }
 

@@ -1,12 +1,12 @@
 // Module::summary: a table of layers.
+#include "autograd/grad_mode.h"
+#include "nn/module.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
-
-#include "autograd/grad_mode.h"
-#include "nn/module.h"
 
 namespace weft::nn {
 namespace {
@@ -26,10 +26,12 @@ std::string grouped(int64_t value) {
 std::string table(const std::vector<Row>& rows) {
   std::array<size_t, 5> widths{};
   for (const Row& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    for (size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], row[c].size());
   }
   size_t width = 2 * (widths.size() - 1);
-  for (const size_t w : widths) width += w;
+  for (const size_t w : widths)
+    width += w;
   const std::string line = std::string(width, '-') + "\n";
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -45,23 +47,25 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
-// For the time of one run: evaluation mode, and a hook on every module. Everything is as before afterwards, also
-// when the run throws.
+// For the time of one run: evaluation mode, and a hook on every module. Everything is as before
+// afterwards, also when the run throws.
 class Watch {
  public:
   Watch(Module& root, const std::function<void(Module&, const Tensor&)>& seen) {
     for (const auto& [name, module] : root.named_modules()) {
       if (!known_.insert(module).second) continue;
-      const HookId hook = module->add_forward_hook([seen](Module& m, const Tensor&, const Tensor& output) {
-        seen(m, output);
-        return Tensor();
-      });
+      const HookId hook =
+          module->add_forward_hook([seen](Module& m, const Tensor&, const Tensor& output) {
+            seen(m, output);
+            return Tensor();
+          });
       watched_.push_back({module, module->training(), hook});
     }
     root.eval();
   }
   ~Watch() {
-    // train() reaches into parts, so parts, which come later, are set after the modules that hold them.
+    // train() reaches into parts, so parts, which come later, are set after the modules that hold
+    // them.
     for (const Watched& watched : watched_) {
       watched.module->train(watched.training);
       watched.module->remove_hook(watched.hook);
@@ -103,7 +107,9 @@ std::string Module::summary(const Shape& input, DType dtype) {
     int64_t count = 0;
     int64_t bytes = 0;
     for (const Slot& slot : module->tensors_) {
-      if (!slot.is_parameter || !slot.tensor->defined() || !counted.insert(slot.tensor->body()).second) continue;
+      if (!slot.is_parameter || !slot.tensor->defined() ||
+          !counted.insert(slot.tensor->body()).second)
+        continue;
       count += slot.tensor->numel();
       bytes += slot.tensor->bytes();
     }
@@ -113,11 +119,11 @@ std::string Module::summary(const Shape& input, DType dtype) {
     if (!is_layer || !listed.insert(module).second) continue;
     const auto output = outputs.find(module);
     rows.push_back({name.empty() ? "(model)" : name, module->type(),
-                    output == outputs.end() ? "not called" : to_string(output->second), grouped(count),
-                    format_bytes(bytes)});
+                    output == outputs.end() ? "not called" : to_string(output->second),
+                    grouped(count), format_bytes(bytes)});
   }
-  rows.push_back({"total", type(), outputs.count(this) ? to_string(outputs.at(this)) : "", grouped(total),
-                  format_bytes(total_bytes)});
+  rows.push_back({"total", type(), outputs.count(this) ? to_string(outputs.at(this)) : "",
+                  grouped(total), format_bytes(total_bytes)});
   return table(rows);
 }
 

@@ -1,8 +1,5 @@
 #include "ops/attention.h"
 
-#include <cmath>
-#include <limits>
-
 #include "core/parallel.h"
 #include "core/random.h"
 #include "ops/copy.h"
@@ -11,12 +8,17 @@
 #include "ops/detail/row_math.h"
 #include "ops/view.h"
 
+#include <cmath>
+#include <limits>
+
 namespace weft {
 namespace {
 
 using detail::Gemm;
 
-Shape leading(const Tensor& x) { return Shape(std::span(x.shape().begin(), x.shape().end() - 2)); }
+Shape leading(const Tensor& x) {
+  return Shape(std::span(x.shape().begin(), x.shape().end() - 2));
+}
 
 Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
   batch.push_back(rows);
@@ -24,11 +26,14 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
-// Uninitialised [batch, heads, rows, columns], stored with rows before heads; other numbers of dims row-major.
+// Uninitialised [batch, heads, rows, columns], stored with rows before heads; other numbers of dims
+// row-major.
 Tensor empty_heads(const Shape& shape, DType dtype) {
   if (shape.dims() != 4) return empty(shape, {.dtype = dtype});
   const Tensor stored = empty({shape[0], shape[2], shape[1], shape[3]}, {.dtype = dtype});
-  return alias(stored, shape, {stored.strides()[0], stored.strides()[2], stored.strides()[1], stored.strides()[3]});
+  return alias(
+      stored, shape,
+      {stored.strides()[0], stored.strides()[2], stored.strides()[1], stored.strides()[3]});
 }
 
 // The element offset of each matrix of a batch.
@@ -48,7 +53,10 @@ std::vector<int64_t> matrix_offsets(const Tensor& x) {
 template <class T>
 struct Heads {
   explicit Heads(const Tensor& x)
-      : tensor(x), offsets(matrix_offsets(x)), row(x.strides()[x.dims() - 2]), col(x.strides()[x.dims() - 1]) {}
+      : tensor(x),
+        offsets(matrix_offsets(x)),
+        row(x.strides()[x.dims() - 2]),
+        col(x.strides()[x.dims() - 1]) {}
   T* at(int64_t head) const { return tensor.data<T>() + offsets[static_cast<size_t>(head)]; }
 
   Tensor tensor;
@@ -60,7 +68,8 @@ struct Heads {
 // A tile [rows, columns] of scratch.
 template <class T>
 struct Tile {
-  Tile(int64_t rows, int64_t columns) : tensor(empty({rows, columns}, {.dtype = dtype_of<T>})), width(columns) {}
+  Tile(int64_t rows, int64_t columns)
+      : tensor(empty({rows, columns}, {.dtype = dtype_of<T>})), width(columns) {}
   T* row(int64_t i) const { return tensor.data<T>() + i * width; }
   Tensor tensor;
   int64_t width;
@@ -70,9 +79,18 @@ template <class T>
 class Attention {
  public:
   // Inputs expanded to one batch, of dtype T; the mask, expanded too, is bool or T.
-  Attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const RandomKey& key)
-      : q_(q), k_(k), v_(v), options_(options), key_(key), queries_(q.size(-2)), keys_(k.size(-2)), depth_(q.size(-1)),
-        width_(v.size(-1)), heads_(leading(q).numel()) {
+  Attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+            const RandomKey& key)
+      : q_(q),
+        k_(k),
+        v_(v),
+        options_(options),
+        key_(key),
+        queries_(q.size(-2)),
+        keys_(k.size(-2)),
+        depth_(q.size(-1)),
+        width_(v.size(-1)),
+        heads_(leading(q).numel()) {
     const double depth = std::max<double>(static_cast<double>(depth_), 1);
     scale_ = static_cast<T>(options.scale != 0 ? options.scale : 1 / std::sqrt(depth));
   }
@@ -85,18 +103,20 @@ class Attention {
       for (int64_t head = begin; head < end; ++head) {
         T* normaliser = lse.data<T>() + head * queries_;
         scores(head, weights);
-        for (int64_t i = 0; i < queries_; ++i) normaliser[i] = keys_ > 0 ? detail::log_sum_exp(weights.row(i), keys_) : kNone;
+        for (int64_t i = 0; i < queries_; ++i)
+          normaliser[i] = keys_ > 0 ? detail::log_sum_exp(weights.row(i), keys_) : kNone;
         normalise(weights, normaliser);
         drop(head, weights);
-        product(queries_, width_, keys_, weights.row(0), keys_, 1, v_.at(head), v_.row, v_.col, out.at(head), out.row,
-                out.col);
+        product(queries_, width_, keys_, weights.row(0), keys_, 1, v_.at(head), v_.row, v_.col,
+                out.at(head), out.row, out.col);
       }
     });
   }
 
-  // Gradients of q, k and v, and of the scores where `dmask` is defined; undefined ones are left out.
-  void backward(const Tensor& g_tensor, const Tensor& lse, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                const Tensor& dmask) const {
+  // Gradients of q, k and v, and of the scores where `dmask` is defined; undefined ones are left
+  // out.
+  void backward(const Tensor& g_tensor, const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                const Tensor& dv, const Tensor& dmask) const {
     const Heads<T> g(g_tensor);
     parallel_for(0, heads_, 1, [&](int64_t begin, int64_t end) {
       const Tile<T> weights(queries_, keys_);
@@ -105,34 +125,37 @@ class Attention {
         scores(head, weights);
         normalise(weights, lse.data<T>() + head * queries_);
         // d weights = g · vᵀ, dropped as the weights were.
-        product(queries_, keys_, width_, g.at(head), g.row, g.col, v_.at(head), v_.col, v_.row, slopes.row(0), keys_, 1);
+        product(queries_, keys_, width_, g.at(head), g.row, g.col, v_.at(head), v_.col, v_.row,
+                slopes.row(0), keys_, 1);
         drop(head, slopes);
         for (int64_t i = 0; i < queries_; ++i) {  // softmax: w · (d - Σ w d)
           const T mean = keys_ > 0 ? detail::dot_row(weights.row(i), slopes.row(i), keys_) : T(0);
           T* slope = slopes.row(i);
           const T* weight = weights.row(i);
-          for (int64_t j = 0; j < keys_; ++j) slope[j] = weight[j] * (slope[j] - mean);
+          for (int64_t j = 0; j < keys_; ++j)
+            slope[j] = weight[j] * (slope[j] - mean);
         }
         if (dmask.defined()) {
           std::memcpy(dmask.data<T>() + head * queries_ * keys_, slopes.row(0),
                       static_cast<size_t>(queries_ * keys_) * sizeof(T));
         }
-        for (int64_t i = 0; i < queries_ * keys_; ++i) slopes.row(0)[i] *= scale_;
+        for (int64_t i = 0; i < queries_ * keys_; ++i)
+          slopes.row(0)[i] *= scale_;
         if (dq.defined()) {
           const Heads<T> to(dq);
-          product(queries_, depth_, keys_, slopes.row(0), keys_, 1, k_.at(head), k_.row, k_.col, to.at(head), to.row,
-                  to.col);
+          product(queries_, depth_, keys_, slopes.row(0), keys_, 1, k_.at(head), k_.row, k_.col,
+                  to.at(head), to.row, to.col);
         }
         if (dk.defined()) {
           const Heads<T> to(dk);
-          product(keys_, depth_, queries_, slopes.row(0), 1, keys_, q_.at(head), q_.row, q_.col, to.at(head), to.row,
-                  to.col);
+          product(keys_, depth_, queries_, slopes.row(0), 1, keys_, q_.at(head), q_.row, q_.col,
+                  to.at(head), to.row, to.col);
         }
         if (dv.defined()) {
           const Heads<T> to(dv);
           drop(head, weights);
-          product(keys_, width_, queries_, weights.row(0), 1, keys_, g.at(head), g.row, g.col, to.at(head), to.row,
-                  to.col);
+          product(keys_, width_, queries_, weights.row(0), 1, keys_, g.at(head), g.row, g.col,
+                  to.at(head), to.row, to.col);
         }
       }
     });
@@ -141,29 +164,44 @@ class Attention {
  private:
   static constexpr T kNone = -std::numeric_limits<T>::infinity();
 
-  static void product(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b,
-                      int64_t b_row, int64_t b_col, T* c, int64_t c_row, int64_t c_col) {
-    detail::gemm(Gemm<T>{.m = m, .n = n, .k = k, .a = a, .a_row = a_row, .a_col = a_col, .b = b, .b_row = b_row,
-                         .b_col = b_col, .c = c, .c_row = c_row, .c_col = c_col});
+  static void product(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_col,
+                      const T* b, int64_t b_row, int64_t b_col, T* c, int64_t c_row,
+                      int64_t c_col) {
+    detail::gemm(Gemm<T>{.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = a,
+                         .a_row = a_row,
+                         .a_col = a_col,
+                         .b = b,
+                         .b_row = b_row,
+                         .b_col = b_col,
+                         .c = c,
+                         .c_row = c_row,
+                         .c_col = c_col});
   }
 
   // q kᵀ · scale with the mask applied: -inf where a query may not look.
   void scores(int64_t head, const Tile<T>& to) const {
-    product(queries_, keys_, depth_, q_.at(head), q_.row, q_.col, k_.at(head), k_.col, k_.row, to.row(0), keys_, 1);
+    product(queries_, keys_, depth_, q_.at(head), q_.row, q_.col, k_.at(head), k_.col, k_.row,
+            to.row(0), keys_, 1);
     const Tensor& mask = options_.mask;
     const int64_t offset = mask.defined() ? mask_offset(head) : 0;
     for (int64_t i = 0; i < queries_; ++i) {
       T* row = to.row(i);
-      for (int64_t j = 0; j < keys_; ++j) row[j] *= scale_;
+      for (int64_t j = 0; j < keys_; ++j)
+        row[j] *= scale_;
       if (mask.defined()) {
         const int64_t at = offset + i * mask.stride(-2);
         const int64_t step = mask.stride(-1);
         if (mask.dtype() == boolean) {
           const bool* looks = mask.data<bool>() + at;
-          for (int64_t j = 0; j < keys_; ++j) row[j] = looks[j * step] ? row[j] : kNone;
+          for (int64_t j = 0; j < keys_; ++j)
+            row[j] = looks[j * step] ? row[j] : kNone;
         } else {
           const T* added = mask.data<T>() + at;
-          for (int64_t j = 0; j < keys_; ++j) row[j] += added[j * step];
+          for (int64_t j = 0; j < keys_; ++j)
+            row[j] += added[j * step];
         }
       }
       if (options_.causal) std::fill(row + std::min(i + 1, keys_), row + keys_, kNone);
@@ -210,7 +248,8 @@ class Attention {
 };
 
 template <class T>
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const Shape& batch) {
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+              const Shape& batch) {
   const auto prepared = [&batch](const Tensor& x) {
     return expand(to(x.detach(), dtype_of<T>), with_matrix(batch, x.size(-2), x.size(-1)));
   };
@@ -233,19 +272,20 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Attention
              constexpr const char* op = "scaled_dot_product_attention";
              mask.get(op);
              const std::array<const Tensor*, 3> given = {&q.get(op), &k.get(op), &v.get(op)};
-             const Attention<T> again(prepared(*given[0]), prepared(*given[1]), prepared(*given[2]), expanded, key);
+             const Attention<T> again(prepared(*given[0]), prepared(*given[1]), prepared(*given[2]),
+                                      expanded, key);
              std::array<Tensor, 4> wide_gradients;
              for (size_t i = 0; i < 3; ++i) {
                if (!grads.wants(i)) continue;
-               wide_gradients[i] =
-                   empty_heads(with_matrix(batch, given[i]->size(-2), given[i]->size(-1)), dtype_of<T>);
+               wide_gradients[i] = empty_heads(
+                   with_matrix(batch, given[i]->size(-2), given[i]->size(-1)), dtype_of<T>);
              }
              if (grads.wants(3)) {
-               wide_gradients[3] =
-                   empty(with_matrix(batch, given[0]->size(-2), given[1]->size(-2)), {.dtype = dtype_of<T>});
+               wide_gradients[3] = empty(with_matrix(batch, given[0]->size(-2), given[1]->size(-2)),
+                                         {.dtype = dtype_of<T>});
              }
-             again.backward(to(g, dtype_of<T>), lse, wide_gradients[0], wide_gradients[1], wide_gradients[2],
-                            wide_gradients[3]);
+             again.backward(to(g, dtype_of<T>), lse, wide_gradients[0], wide_gradients[1],
+                            wide_gradients[2], wide_gradients[3]);
              for (size_t i = 0; i < 4; ++i) {
                if (!grads.wants(i)) continue;
                const Tensor& of = i < 3 ? *given[i] : mask.get(op);
@@ -264,22 +304,25 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   for (const Tensor* x : {&q, &k, &v}) {
     detail::check_floating(op, *x);
     WEFT_CHECK(x->dims() >= 2, op, "expected tensors [..., length, width], got ", x->shape());
-    WEFT_CHECK(x->dtype() == q.dtype(), op, "expected one dtype, got ", q.dtype(), " and ", x->dtype());
+    WEFT_CHECK(x->dtype() == q.dtype(), op, "expected one dtype, got ", q.dtype(), " and ",
+               x->dtype());
   }
   WEFT_CHECK(q.size(-1) == k.size(-1) && k.size(-2) == v.size(-2), op,
-             "expected q [..., queries, d], k [..., keys, d], v [..., keys, dv], got ", q.shape(), ", ", k.shape(),
-             ", ", v.shape());
-  WEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, op, "expected a dropout in [0, 1], got ", options.dropout);
+             "expected q [..., queries, d], k [..., keys, d], v [..., keys, dv], got ", q.shape(),
+             ", ", k.shape(), ", ", v.shape());
+  WEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, op, "expected a dropout in [0, 1], got ",
+             options.dropout);
   Shape batch = broadcast_shapes(broadcast_shapes(leading(q), leading(k), op), leading(v), op);
   if (options.mask.defined()) {
     const Tensor& mask = options.mask;
-    WEFT_CHECK(mask.dtype() == boolean || is_floating(mask.dtype()), op, "expected a mask of bool or floats, got ",
-               mask.dtype());
+    WEFT_CHECK(mask.dtype() == boolean || is_floating(mask.dtype()), op,
+               "expected a mask of bool or floats, got ", mask.dtype());
     const Shape whole = with_matrix(batch, q.size(-2), k.size(-2));
     WEFT_CHECK(mask.dims() >= 2 && broadcast_shapes(whole, mask.shape(), op) == whole, op,
                "expected a mask that broadcasts to ", whole, ", got ", mask.shape());
   }
-  return q.dtype() == f64 ? attend<double>(q, k, v, options, batch) : attend<float>(q, k, v, options, batch);
+  return q.dtype() == f64 ? attend<double>(q, k, v, options, batch)
+                          : attend<float>(q, k, v, options, batch);
 }
 
 }  // namespace weft

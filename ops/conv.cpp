@@ -19,11 +19,14 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
   detail::check_conv_pair(op, "a dilation", options.dilation, 1);
   const int64_t groups = options.groups;
   WEFT_CHECK(groups >= 1 && x.size(1) % groups == 0 && weight.size(0) % groups == 0 &&
-                 weight.size(1) == x.size(1) / groups, op,
-             "expected a weight [O, C / groups, kh, kw] whose O and the images' C are multiples of groups, got images ",
+                 weight.size(1) == x.size(1) / groups,
+             op,
+             "expected a weight [O, C / groups, kh, kw] whose O and the images' C are multiples of "
+             "groups, got images ",
              x.shape(), ", weight ", weight.shape(), ", groups ", groups);
   detail::check_conv_bias(op, bias, weight.size(0), weight);
-  ConvShape shape{.images = x.size(0), .channels = x.size(1), .outputs = weight.size(0), .groups = groups};
+  ConvShape shape{
+      .images = x.size(0), .channels = x.size(1), .outputs = weight.size(0), .groups = groups};
   for (int i = 0; i < 2; ++i) {
     const auto axis = static_cast<size_t>(i);
     shape.in[axis] = x.shape()[2 + i];
@@ -32,11 +35,14 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
     shape.padding[axis] = options.padding[i];
     shape.dilation[axis] = options.dilation[i];
     int64_t reach = 0;  // of one window, less one
-    const bool fits = !__builtin_mul_overflow(shape.dilation[axis], shape.kernel[axis] - 1, &reach) &&
-                      shape.in[axis] + 2 * shape.padding[axis] > reach;
-    WEFT_CHECK(fits, op, "expected a window that fits into the padded images, got images ", x.shape(), ", weight ",
-               weight.shape(), ", padding ", options.padding, ", dilation ", options.dilation);
-    shape.out[axis] = (shape.in[axis] + 2 * shape.padding[axis] - reach - 1) / shape.stride[axis] + 1;
+    const bool fits =
+        !__builtin_mul_overflow(shape.dilation[axis], shape.kernel[axis] - 1, &reach) &&
+        shape.in[axis] + 2 * shape.padding[axis] > reach;
+    WEFT_CHECK(fits, op, "expected a window that fits into the padded images, got images ",
+               x.shape(), ", weight ", weight.shape(), ", padding ", options.padding, ", dilation ",
+               options.dilation);
+    shape.out[axis] =
+        (shape.in[axis] + 2 * shape.padding[axis] - reach - 1) / shape.stride[axis] + 1;
   }
   checked_numel(shape.out_shape(), size_of(x.dtype()), op);
   return shape;
@@ -44,7 +50,8 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv2dOptions& options) {
   const char* op = "conv2d";
   const ConvShape shape = checked_shape(op, x, weight, bias, options);
   const DType compute = detail::conv_compute_dtype(x.dtype());
@@ -57,7 +64,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   if (!recording(x, weight, bias)) return out;
 
   record(op, out, inputs(x, weight, bias),
-         [op, shape, compute, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](const Tensor& g, Gradients& to) {
+         [op, shape, compute, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](
+             const Tensor& g, Gradients& to) {
            const Tensor& in = x.get(op);
            const Tensor& w = weight.get(op);
            const DType dtype = in.dtype();
@@ -70,7 +78,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
            const Tensor gradient = detail::images(g, compute);
            if (to.wants(0)) {
              const Tensor dx = detail::empty_images(shape.in_shape(), compute);
-             detail::conv_backward_data(shape, gradient, detail::conv_parameter(w, compute), {}, dx);
+             detail::conv_backward_data(shape, gradient, detail::conv_parameter(w, compute), {},
+                                        dx);
              to.set(0, weft::to(dx, dtype));
            }
            if (!to.wants(1) && !to.wants(2)) return;

@@ -1,5 +1,5 @@
-// A transposed convolution is the backward-data computation of the convolution that leads from its output to its
-// input; its own gradients are that convolution's forward and backward-weights.
+// A transposed convolution is the backward-data computation of the convolution that leads from its
+// output to its input; its own gradients are that convolution's forward and backward-weights.
 #include "ops/conv_transpose.h"
 
 #include "autograd/record.h"
@@ -24,11 +24,12 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
   detail::check_conv_pair(op, "a dilation", options.dilation, 1);
   const int64_t groups = options.groups;
   WEFT_CHECK(groups >= 1 && x.size(1) % groups == 0 && weight.size(0) == x.size(1), op,
-             "expected a weight [C, O / groups, kh, kw] for images of C channels, a multiple of groups, got images ",
+             "expected a weight [C, O / groups, kh, kw] for images of C channels, a multiple of "
+             "groups, got images ",
              x.shape(), ", weight ", weight.shape(), ", groups ", groups);
   int64_t outputs = 0;
-  WEFT_CHECK(!__builtin_mul_overflow(weight.size(1), groups, &outputs), op, "expected fewer outputs, got weight ",
-             weight.shape(), ", groups ", groups);
+  WEFT_CHECK(!__builtin_mul_overflow(weight.size(1), groups, &outputs), op,
+             "expected fewer outputs, got weight ", weight.shape(), ", groups ", groups);
   detail::check_conv_bias(op, bias, outputs, weight);
   ConvShape shape{.images = x.size(0), .channels = outputs, .outputs = x.size(1), .groups = groups};
   for (int i = 0; i < 2; ++i) {
@@ -39,18 +40,22 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
     shape.padding[axis] = options.padding[i];
     shape.dilation[axis] = options.dilation[i];
     WEFT_CHECK(options.output_padding[i] < std::max(options.stride[i], options.dilation[i]), op,
-               "expected an output padding below stride or dilation, got output padding ", options.output_padding,
-               ", stride ", options.stride, ", dilation ", options.dilation);
+               "expected an output padding below stride or dilation, got output padding ",
+               options.output_padding, ", stride ", options.stride, ", dilation ",
+               options.dilation);
     int64_t steps = 0;
     int64_t reach = 0;
     int64_t size = 0;
-    const bool overflow = __builtin_mul_overflow(shape.out[axis] - 1, shape.stride[axis], &steps) ||
-                          __builtin_mul_overflow(shape.kernel[axis] - 1, shape.dilation[axis], &reach) ||
-                          __builtin_add_overflow(steps, reach, &size) ||
-                          __builtin_add_overflow(size, options.output_padding[i] + 1 - 2 * shape.padding[axis], &size);
-    WEFT_CHECK(!overflow && size > 0, op, "expected options that give a positive size, got images ", x.shape(),
-               ", weight ", weight.shape(), ", stride ", options.stride, ", padding ", options.padding,
-               ", output padding ", options.output_padding, ", dilation ", options.dilation);
+    const bool overflow =
+        __builtin_mul_overflow(shape.out[axis] - 1, shape.stride[axis], &steps) ||
+        __builtin_mul_overflow(shape.kernel[axis] - 1, shape.dilation[axis], &reach) ||
+        __builtin_add_overflow(steps, reach, &size) ||
+        __builtin_add_overflow(size, options.output_padding[i] + 1 - 2 * shape.padding[axis],
+                               &size);
+    WEFT_CHECK(!overflow && size > 0, op, "expected options that give a positive size, got images ",
+               x.shape(), ", weight ", weight.shape(), ", stride ", options.stride, ", padding ",
+               options.padding, ", output padding ", options.output_padding, ", dilation ",
+               options.dilation);
     shape.in[axis] = size;
   }
   checked_numel(shape.in_shape(), size_of(x.dtype()), op);
@@ -66,14 +71,16 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const DType compute = detail::conv_compute_dtype(x.dtype());
   const Tensor y = detail::empty_images(shape.in_shape(), compute);
   if (shape.images > 0) {
-    detail::conv_backward_data(shape, detail::images(x, compute), detail::conv_parameter(weight, compute),
+    detail::conv_backward_data(shape, detail::images(x, compute),
+                               detail::conv_parameter(weight, compute),
                                detail::conv_bias(bias, compute), y);
   }
   const Tensor out = detail::images(y, x.dtype());
   if (!recording(x, weight, bias)) return out;
 
   record(op, out, inputs(x, weight, bias),
-         [op, shape, compute, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](const Tensor& g, Gradients& to) {
+         [op, shape, compute, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](
+             const Tensor& g, Gradients& to) {
            const Tensor& in = x.get(op);
            const Tensor& w = weight.get(op);
            const DType dtype = in.dtype();

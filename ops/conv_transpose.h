@@ -1,4 +1,5 @@
-// Transposed 2-d convolution: the adjoint of conv2d with respect to its input, as an operator of its own.
+// Transposed 2-d convolution: the adjoint of conv2d with respect to its input, as an operator of
+// its own.
 #pragma once
 
 #include "core/tensor.h"
@@ -14,8 +15,8 @@ struct ConvTranspose2dOptions {
   int64_t groups = 1;
 };
 
-// x [N, C, H, W] of any layout, weight [C, O / groups, kh, kw], bias [O] or undefined, all of one floating dtype
-// → [N, O, OH, OW], channels-last, with
+// x [N, C, H, W] of any layout, weight [C, O / groups, kh, kw], bias [O] or undefined, all of one
+// floating dtype → [N, O, OH, OW], channels-last, with
 //   OH = (H - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1
 // and OW likewise. N may be 0.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},

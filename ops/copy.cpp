@@ -8,12 +8,16 @@ namespace weft {
 namespace {
 
 struct Identity {
-  template <class V> V operator()(V x) const { return x; }
+  template <class V>
+  V operator()(V x) const {
+    return x;
+  }
 };
 
 // Writes x into out, computing in the wider of the two dtypes' compute types.
 void write(const Tensor& out, const Tensor& x) {
-  if (out.dtype() == x.dtype() && out.strides() == x.strides() && out.shape() == x.shape() && out.is_dense()) {
+  if (out.dtype() == x.dtype() && out.strides() == x.strides() && out.shape() == x.shape() &&
+      out.is_dense()) {
     std::memcpy(out.raw(), x.raw(), static_cast<size_t>(x.bytes()));
     return;
   }
@@ -24,16 +28,17 @@ void write(const Tensor& out, const Tensor& x) {
 Tensor copied(const char* name, const Tensor& x, Tensor out) {
   write(out, x);
   if (recording(x)) {
-    record(name, out, inputs(x), [dtype = x.dtype()](const Tensor& g, Gradients& grads) {
-      grads.set(0, to(g, dtype));
-    });
+    record(name, out, inputs(x),
+           [dtype = x.dtype()](const Tensor& g, Gradients& grads) { grads.set(0, to(g, dtype)); });
   }
   return out;
 }
 
 }  // namespace
 
-Tensor clone(const Tensor& x) { return copied("clone", x, empty_like(x)); }
+Tensor clone(const Tensor& x) {
+  return copied("clone", x, empty_like(x));
+}
 
 Tensor contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;
@@ -42,7 +47,8 @@ Tensor contiguous(const Tensor& x) {
 
 Tensor channels_last(const Tensor& x) {
   if (x.is_channels_last()) return x;
-  return copied("channels_last", x, empty_strided(x.shape(), channels_last_strides(x.shape()), x.options()));
+  return copied("channels_last", x,
+                empty_strided(x.shape(), channels_last_strides(x.shape()), x.options()));
 }
 
 Tensor to(const Tensor& x, DType dtype) {
@@ -61,17 +67,20 @@ const Tensor& copy_(const Tensor& target, const Tensor& src) {
   write(target, src);
   target.bump_version();
   if (is_recording) {
-    record("copy_", target, inputs(src), [shape = src.shape(), dtype = src.dtype()](const Tensor& g, Gradients& to) {
-      to.set(0, detail::to_input(g, shape, dtype));
-    });
+    record("copy_", target, inputs(src),
+           [shape = src.shape(), dtype = src.dtype()](const Tensor& g, Gradients& to) {
+             to.set(0, detail::to_input(g, shape, dtype));
+           });
   }
   return target;
 }
 
 Tensor accumulate(Tensor sum, Tensor value) {
   const NoGrad no_grad;
-  // A gradient may be a broadcast view, whose elements share memory: only a dense one can be added to.
-  const bool exclusive = sum.body()->use_count() == 1 && sum.storage()->use_count() == 1 && sum.is_dense();
+  // A gradient may be a broadcast view, whose elements share memory: only a dense one can be added
+  // to.
+  const bool exclusive =
+      sum.body()->use_count() == 1 && sum.storage()->use_count() == 1 && sum.is_dense();
   return exclusive ? add_(sum, value) : add(sum, value);
 }
 

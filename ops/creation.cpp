@@ -1,14 +1,14 @@
 #include "ops/creation.h"
 
-#include <cmath>
-#include <cstring>
-
 #include "autograd/record.h"
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/overwrite.h"
+
+#include <cmath>
+#include <cstring>
 
 namespace weft {
 namespace {
@@ -18,14 +18,16 @@ constexpr int64_t kGrain = 64 * 1024;
 // `count` copies of the first `width` bytes at `pattern`.
 void fill_bytes(std::byte* to, const std::byte* pattern, int64_t width, int64_t count) {
   bool uniform = true;
-  for (int64_t i = 1; i < width; ++i) uniform = uniform && pattern[i] == pattern[0];
+  for (int64_t i = 1; i < width; ++i)
+    uniform = uniform && pattern[i] == pattern[0];
   parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
     std::byte* at = to + begin * width;
     if (uniform) {
       std::memset(at, std::to_integer<int>(pattern[0]), static_cast<size_t>((end - begin) * width));
       return;
     }
-    // Doubling: what is written serves as the source of the rest, up to a piece that stays in the cache.
+    // Doubling: what is written serves as the source of the rest, up to a piece that stays in the
+    // cache.
     const int64_t bytes = (end - begin) * width;
     int64_t done = width;
     std::memcpy(at, pattern, static_cast<size_t>(width));
@@ -38,7 +40,10 @@ void fill_bytes(std::byte* to, const std::byte* pattern, int64_t width, int64_t 
 }
 
 struct Same {
-  template <class V> V operator()(V x) const { return x; }
+  template <class V>
+  V operator()(V x) const {
+    return x;
+  }
 };
 
 void write_constant(const Tensor& target, Scalar value) {
@@ -53,10 +58,12 @@ void write_constant(const Tensor& target, Scalar value) {
 }
 
 int64_t count_of_range(double begin, double end, double step) {
-  WEFT_CHECK(step != 0 && std::isfinite(begin) && std::isfinite(end) && std::isfinite(step), "arange",
-             "expected finite numbers and a step other than 0, got ", begin, ", ", end, ", ", step);
+  WEFT_CHECK(step != 0 && std::isfinite(begin) && std::isfinite(end) && std::isfinite(step),
+             "arange", "expected finite numbers and a step other than 0, got ", begin, ", ", end,
+             ", ", step);
   const double count = std::ceil((end - begin) / step);
-  WEFT_CHECK(count < 0x1p53, "arange", "expected a range that fits in memory, got ", count, " elements");
+  WEFT_CHECK(count < 0x1p53, "arange", "expected a range that fits in memory, got ", count,
+             " elements");
   return std::max<int64_t>(static_cast<int64_t>(count), 0);
 }
 
@@ -71,8 +78,12 @@ Tensor full(const Shape& shape, Scalar value, Options options) {
   write_constant(out, value);
   return out;
 }
-Tensor zeros(const Shape& shape, Options options) { return full(shape, 0, options); }
-Tensor ones(const Shape& shape, Options options) { return full(shape, 1, options); }
+Tensor zeros(const Shape& shape, Options options) {
+  return full(shape, 0, options);
+}
+Tensor ones(const Shape& shape, Options options) {
+  return full(shape, 1, options);
+}
 
 Tensor full_like(const Tensor& like, Scalar value) {
   detail::check_defined("full_like", like);
@@ -80,8 +91,12 @@ Tensor full_like(const Tensor& like, Scalar value) {
   write_constant(out, value);
   return out;
 }
-Tensor zeros_like(const Tensor& like) { return full_like(like, 0); }
-Tensor ones_like(const Tensor& like) { return full_like(like, 1); }
+Tensor zeros_like(const Tensor& like) {
+  return full_like(like, 0);
+}
+Tensor ones_like(const Tensor& like) {
+  return full_like(like, 1);
+}
 
 Tensor arange(Scalar begin, Scalar end, Scalar step, Options options) {
   if (all_integers(begin, end, step)) {
@@ -92,10 +107,11 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, Options options) {
     const auto low = static_cast<uint64_t>(up ? first : end.to_int());
     const auto high = static_cast<uint64_t>(up ? end.to_int() : first);
     const bool any = up ? first < end.to_int() : end.to_int() < first;
-    const uint64_t stride = up ? static_cast<uint64_t>(by) : uint64_t{0} - static_cast<uint64_t>(by);
+    const uint64_t stride =
+        up ? static_cast<uint64_t>(by) : uint64_t{0} - static_cast<uint64_t>(by);
     const uint64_t count = any ? (high - low - 1) / stride + 1 : 0;
-    WEFT_CHECK(count < uint64_t{1} << 53, "arange", "expected a range that fits in memory, got one from ", first,
-               " to ", end.to_int());
+    WEFT_CHECK(count < uint64_t{1} << 53, "arange",
+               "expected a range that fits in memory, got one from ", first, " to ", end.to_int());
     return detail::generate<int64_t>({static_cast<int64_t>(count)}, options,
                                      [&](int64_t i) { return first + i * by; });
   }
@@ -107,11 +123,14 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, Options options) {
 Tensor arange(Scalar begin, Scalar end, Scalar step) {
   return arange(begin, end, step, {.dtype = all_integers(begin, end, step) ? i64 : f32});
 }
-Tensor arange(Scalar end) { return arange(0, end, 1); }
+Tensor arange(Scalar end) {
+  return arange(0, end, 1);
+}
 
 Tensor linspace(double begin, double end, int64_t count, Options options) {
   WEFT_CHECK(count >= 0 && is_floating(options.dtype), "linspace",
-             "expected a count of 0 or more and a floating dtype, got ", count, " and ", options.dtype);
+             "expected a count of 0 or more and a floating dtype, got ", count, " and ",
+             options.dtype);
   const double step = count > 1 ? (end - begin) / static_cast<double>(count - 1) : 0;
   return detail::generate<double>({count}, options, [&](int64_t i) {
     return i < (count + 1) / 2 ? begin + step * static_cast<double>(i)

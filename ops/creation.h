@@ -1,8 +1,9 @@
 // Tensors from nothing: constants, ranges, random draws; and the in-place fills behind them.
 //
-// Random operators take the next key of random_state() (core/random.h); element i, counted in logical row-major
-// order, is draw i of that key, so values depend on neither layout nor threads. 16-bit floats are drawn in f32.
-// Filling in place ends a tensor's history: no gradient flows to what it held.
+// Random operators take the next key of random_state() (core/random.h); element i, counted in
+// logical row-major order, is draw i of that key, so values depend on neither layout nor threads.
+// 16-bit floats are drawn in f32. Filling in place ends a tensor's history: no gradient flows to
+// what it held.
 #pragma once
 
 #include "core/tensor.h"
@@ -17,7 +18,8 @@ Tensor zeros_like(const Tensor& like);
 Tensor ones_like(const Tensor& like);
 Tensor full_like(const Tensor& like, Scalar value);
 
-// begin, begin + step, … up to but without end. Without options: i64 if all arguments are integers, else f32.
+// begin, begin + step, … up to but without end. Without options: i64 if all arguments are integers,
+// else f32.
 Tensor arange(Scalar end);
 Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
 Tensor arange(Scalar begin, Scalar end, Scalar step, Options options);
@@ -34,13 +36,15 @@ Tensor rand(const Shape& shape, Options options = {});
 Tensor randn(const Shape& shape, Options options = {});
 // Integers in [low, high).
 Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options = {.dtype = i64});
-// 1 with probability p, else 0; p is one number, or an element of `probabilities` each (and then the dtype).
+// 1 with probability p, else 0; p is one number, or an element of `probabilities` each (and then
+// the dtype).
 Tensor bernoulli(const Shape& shape, double p, Options options = {});
 Tensor bernoulli(const Tensor& probabilities);
 // 0 … n-1 in random order (Fisher–Yates), i64.
 Tensor randperm(int64_t n);
 
-// Uniform in [low, high); normal; normal restricted to [low, high] by inverting its distribution function.
+// Uniform in [low, high); normal; normal restricted to [low, high] by inverting its distribution
+// function.
 const Tensor& uniform_(const Tensor& target, double low = 0, double high = 1);
 const Tensor& normal_(const Tensor& target, double mean = 0, double standard_deviation = 1);
 const Tensor& trunc_normal_(const Tensor& target, double mean = 0, double standard_deviation = 1,

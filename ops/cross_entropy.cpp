@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 12;  // elements
 
-// Logits as rows of classes: [rows, classes], contiguous, in a compute dtype. The class dim of [N, C, d1, …] moves last.
+// Logits as rows of classes: [rows, classes], contiguous, in a compute dtype. The class dim of [N,
+// C, d1, …] moves last.
 struct Rows {
   Tensor values;
   int64_t rows = 1;
@@ -28,11 +29,13 @@ Shape classes_last(const Shape& sizes) {
 Rows rows_of(const Tensor& logits) {
   const Tensor moved = alias(logits, classes_last(logits.shape()), classes_last(logits.strides()));
   Rows rows{contiguous(to(moved, compute_dtype(logits.dtype()))), 1, moved.shape().back()};
-  for (int d = 0; d + 1 < moved.dims(); ++d) rows.rows *= moved.shape()[d];
+  for (int d = 0; d + 1 < moved.dims(); ++d)
+    rows.rows *= moved.shape()[d];
   return rows;
 }
 
-// The inverse for a gradient [rows, classes]: a view in the shape of `logits`, converted to its dtype.
+// The inverse for a gradient [rows, classes]: a view in the shape of `logits`, converted to its
+// dtype.
 Tensor shaped_like(const Tensor& gradient, const Shape& shape, DType dtype) {
   Strides strides = contiguous_strides(classes_last(shape));
   if (shape.dims() > 2) {
@@ -54,16 +57,17 @@ struct Target {
 
 void check_logits(const char* op, const Tensor& logits) {
   detail::check_defined(op, logits);
-  WEFT_CHECK(is_floating(logits.dtype()) && logits.dims() >= 1, op, "expected floating logits [N, C, …], got ",
-             logits.dtype(), " ", logits.shape());
-  WEFT_CHECK(logits.shape()[logits.dims() > 1 ? 1 : 0] > 0, op, "expected at least one class, got logits ",
-             logits.shape());
+  WEFT_CHECK(is_floating(logits.dtype()) && logits.dims() >= 1, op,
+             "expected floating logits [N, C, …], got ", logits.dtype(), " ", logits.shape());
+  WEFT_CHECK(logits.shape()[logits.dims() > 1 ? 1 : 0] > 0, op,
+             "expected at least one class, got logits ", logits.shape());
 }
 
 Tensor checked_weights(const char* op, const Tensor& weights, const Rows& rows) {
   if (!weights.defined()) return weights;
-  WEFT_CHECK(weights.dims() == 1 && weights.numel() == rows.classes && is_floating(weights.dtype()), op,
-             "expected floating class weights [", rows.classes, "], got ", weights.dtype(), " ", weights.shape());
+  WEFT_CHECK(weights.dims() == 1 && weights.numel() == rows.classes && is_floating(weights.dtype()),
+             op, "expected floating class weights [", rows.classes, "], got ", weights.dtype(), " ",
+             weights.shape());
   return contiguous(to(weights.detach(), rows.values.dtype()));
 }
 
@@ -71,31 +75,36 @@ Tensor checked_indices(const char* op, const Tensor& logits, const Rows& rows, c
                        int64_t ignore_index) {
   Shape expected = logits.shape();
   expected.erase(logits.dims() > 1 ? 1 : 0);
-  WEFT_CHECK(target.shape() == expected, op, "expected class indices of shape ", expected, " for logits ",
-             logits.shape(), ", got ", target.shape());
-  WEFT_CHECK(target.dtype() == i64 || target.dtype() == i32, op, "expected class indices of i64 or i32, got ",
-             target.dtype());
+  WEFT_CHECK(target.shape() == expected, op, "expected class indices of shape ", expected,
+             " for logits ", logits.shape(), ", got ", target.shape());
+  WEFT_CHECK(target.dtype() == i64 || target.dtype() == i32, op,
+             "expected class indices of i64 or i32, got ", target.dtype());
   Tensor indices = contiguous(to(target, i64));
   const int64_t* index = indices.data<int64_t>();
   for (int64_t i = 0; i < rows.rows; ++i) {
     WEFT_CHECK((index[i] >= 0 && index[i] < rows.classes) || index[i] == ignore_index, op,
-               "expected class indices in [0, ", rows.classes, ") or ", ignore_index, ", got ", index[i],
-               " for sample ", i);
+               "expected class indices in [0, ", rows.classes, ") or ", ignore_index, ", got ",
+               index[i], " for sample ", i);
   }
   return indices;
 }
 
-int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrain / classes); }
+int64_t row_grain(int64_t classes) {
+  return std::max<int64_t>(1, kGrain / classes);
+}
 
 template <class T>
 struct RowLoss {
   const Rows& rows;
   const Target& target;
 
-  T weight(int64_t c) const { return target.weights.defined() ? target.weights.data<T>()[c] : T(1); }
+  T weight(int64_t c) const {
+    return target.weights.defined() ? target.weights.data<T>()[c] : T(1);
+  }
   T weight_sum() const {
     T sum = 0;
-    for (int64_t c = 0; c < rows.classes; ++c) sum += weight(c);
+    for (int64_t c = 0; c < rows.classes; ++c)
+      sum += weight(c);
     return sum;
   }
   bool counts(int64_t row) const {
@@ -111,7 +120,8 @@ struct RowLoss {
     return sum;
   }
   T smooth() const { return static_cast<T>(target.smoothing / static_cast<double>(rows.classes)); }
-  // The target distribution times class weights: q_c. The loss is Σ q_c (lse - x_c), its gradient Σq·softmax_c - q_c.
+  // The target distribution times class weights: q_c. The loss is Σ q_c (lse - x_c), its gradient
+  // Σq·softmax_c - q_c.
   T share(int64_t row, int64_t c) const {
     const auto keep = static_cast<T>(1 - target.smoothing);
     const T p = target.indices.defined() ? T(target.indices.data<int64_t>()[row] == c)
@@ -134,7 +144,8 @@ struct RowLoss {
           losses[row] = weight(c) * (lse[row] - at[c]);
           continue;
         }
-        for (int64_t c = 0; c < rows.classes; ++c) losses[row] += share(row, c) * (lse[row] - at[c]);
+        for (int64_t c = 0; c < rows.classes; ++c)
+          losses[row] += share(row, c) * (lse[row] - at[c]);
       }
     });
   }
@@ -153,16 +164,19 @@ struct RowLoss {
         const T s = scale[scale_per_row ? row : 0];
         T total = all;
         if (target.indices.defined()) {
-          total += weight(target.indices.data<int64_t>()[row]) * static_cast<T>(1 - target.smoothing);
+          total +=
+              weight(target.indices.data<int64_t>()[row]) * static_cast<T>(1 - target.smoothing);
         } else {
-          for (int64_t c = 0; c < rows.classes; ++c) total += share(row, c);
+          for (int64_t c = 0; c < rows.classes; ++c)
+            total += share(row, c);
         }
         detail::exp_row(x + row * rows.classes, lse[row], s * total, out, rows.classes);
         if (sparse()) {
           const int64_t c = target.indices.data<int64_t>()[row];
           out[c] -= s * weight(c);
         } else {
-          for (int64_t c = 0; c < rows.classes; ++c) out[c] -= s * share(row, c);
+          for (int64_t c = 0; c < rows.classes; ++c)
+            out[c] -= s * share(row, c);
         }
       }
     });
@@ -195,15 +209,16 @@ template <class T>
 Tensor reduced(const Tensor& losses, Reduction reduction, double divisor, const Shape& shape) {
   if (reduction == Reduction::none) return alias(losses, shape, contiguous_strides(shape));
   double sum = 0;
-  for (int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(losses.data<T>()[i]);
+  for (int64_t i = 0; i < losses.numel(); ++i)
+    sum += static_cast<double>(losses.data<T>()[i]);
   const Tensor out = empty({}, losses.options());
   *out.data<T>() = static_cast<T>(reduction == Reduction::mean ? sum / divisor : sum);
   return out;
 }
 
 template <class T>
-Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const Rows& rows, const Target& target,
-                        Reduction reduction) {
+Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const Rows& rows,
+                        const Target& target, Reduction reduction) {
   const RowLoss<T> loss{rows, target};
   const Tensor losses = empty({rows.rows}, rows.values.options());
   const Tensor lse = empty_like(losses);
@@ -212,12 +227,14 @@ Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const
   Shape shape = logits.shape();
   shape.erase(logits.dims() > 1 ? 1 : 0);
   Tensor out = reduced<T>(losses, reduction, divisor, shape);
-  const Tensor& probabilities = target.probabilities.defined() ? target_tensor : target.probabilities;
+  const Tensor& probabilities =
+      target.probabilities.defined() ? target_tensor : target.probabilities;
   if (recording(logits, probabilities)) {
     // `rows` may share the caller's memory: its version is watched.
     record("cross_entropy", out, inputs(logits, probabilities),
-           [saved = Saved(rows.values), rows, target, lse, reduction, divisor, shape = logits.shape(),
-            dtype = logits.dtype(), target_dtype = target_tensor.dtype()](const Tensor& g, Gradients& to) {
+           [saved = Saved(rows.values), rows, target, lse, reduction, divisor,
+            shape = logits.shape(), dtype = logits.dtype(),
+            target_dtype = target_tensor.dtype()](const Tensor& g, Gradients& to) {
              saved.get("cross_entropy");
              const RowLoss<T> again{rows, target};
              const Tensor scale = row_scale<T>(g, reduction, divisor);
@@ -244,7 +261,9 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
   const int64_t* index = target.indices.data<int64_t>();
   for (int64_t row = 0; row < rows.rows; ++row) {
     losses.data<T>()[row] =
-        loss.counts(row) ? -loss.weight(index[row]) * rows.values.data<T>()[row * rows.classes + index[row]] : T(0);
+        loss.counts(row)
+            ? -loss.weight(index[row]) * rows.values.data<T>()[row * rows.classes + index[row]]
+            : T(0);
   }
   const double divisor = loss.divisor();
   Shape shape = x.shape();
@@ -252,7 +271,8 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
   Tensor out = reduced<T>(losses, reduction, divisor, shape);
   if (recording(x)) {
     record("nll_loss", out, inputs(x),
-           [rows, target, reduction, divisor, shape = x.shape(), dtype = x.dtype()](const Tensor& g, Gradients& to) {
+           [rows, target, reduction, divisor, shape = x.shape(), dtype = x.dtype()](const Tensor& g,
+                                                                                    Gradients& to) {
              const RowLoss<T> again{rows, target};
              const Tensor scale = row_scale<T>(g, reduction, divisor);
              const bool per_row = reduction == Reduction::none;
@@ -261,7 +281,8 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
              for (int64_t row = 0; row < rows.rows; ++row) {
                if (!again.counts(row)) continue;
                const int64_t c = target.indices.data<int64_t>()[row];
-               d.data<T>()[row * rows.classes + c] = -again.weight(c) * scale.data<T>()[per_row ? row : 0];
+               d.data<T>()[row * rows.classes + c] =
+                   -again.weight(c) * scale.data<T>()[per_row ? row : 0];
              }
              to.set(0, shaped_like(d, shape, dtype));
            });
@@ -271,7 +292,8 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     const CrossEntropyOptions& options) {
   check_logits("cross_entropy", logits);
   detail::check_defined("cross_entropy", target);
   detail::check_same_device("cross_entropy", logits, target);
@@ -282,25 +304,28 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
                .ignore_index = options.ignore_index,
                .smoothing = options.label_smoothing};
   if (is_floating(target.dtype())) {
-    WEFT_CHECK(target.shape() == logits.shape(), "cross_entropy", "expected class probabilities of shape ",
-               logits.shape(), ", got ", target.shape());
+    WEFT_CHECK(target.shape() == logits.shape(), "cross_entropy",
+               "expected class probabilities of shape ", logits.shape(), ", got ", target.shape());
     parts.probabilities = to(rows_of(target.detach()).values, rows.values.dtype());
   } else {
     parts.indices = checked_indices("cross_entropy", logits, rows, target, options.ignore_index);
   }
-  return rows.values.dtype() == f64 ? cross_entropy_of<double>(logits, target, rows, parts, options.reduction)
-                                    : cross_entropy_of<float>(logits, target, rows, parts, options.reduction);
+  return rows.values.dtype() == f64
+             ? cross_entropy_of<double>(logits, target, rows, parts, options.reduction)
+             : cross_entropy_of<float>(logits, target, rows, parts, options.reduction);
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const NllOptions& options) {
   check_logits("nll_loss", log_probabilities);
   detail::check_defined("nll_loss", target);
   const Rows rows = rows_of(log_probabilities.detach());
-  const Target parts{.indices = checked_indices("nll_loss", log_probabilities, rows, target, options.ignore_index),
-                     .weights = checked_weights("nll_loss", options.class_weights, rows),
-                     .ignore_index = options.ignore_index};
-  return rows.values.dtype() == f64 ? nll_of<double>(log_probabilities, rows, parts, options.reduction)
-                                    : nll_of<float>(log_probabilities, rows, parts, options.reduction);
+  const Target parts{
+      .indices = checked_indices("nll_loss", log_probabilities, rows, target, options.ignore_index),
+      .weights = checked_weights("nll_loss", options.class_weights, rows),
+      .ignore_index = options.ignore_index};
+  return rows.values.dtype() == f64
+             ? nll_of<double>(log_probabilities, rows, parts, options.reduction)
+             : nll_of<float>(log_probabilities, rows, parts, options.reduction);
 }
 
 }  // namespace weft

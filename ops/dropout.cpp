@@ -19,15 +19,18 @@ Tensor factors(const Shape& shape, double p, const RandomKey& key) {
   const auto threshold = static_cast<float>(p);
   parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
     fill_uniform(key, static_cast<uint64_t>(begin), out + begin, end - begin);
-    for (int64_t i = begin; i < end; ++i) out[i] = out[i] >= threshold ? keep : 0.0f;
+    for (int64_t i = begin; i < end; ++i)
+      out[i] = out[i] >= threshold ? keep : 0.0f;
   });
   return mask;
 }
 
 struct Multiply {
-  template <class V> V operator()(V x, V factor) const {
+  template <class V>
+  V operator()(V x, V factor) const {
     // Not x * 0: a dropped infinity or NaN is dropped.
-    return functors::where(factor == functors::constant<V>(0), functors::constant<V>(0), x * factor);
+    return functors::where(factor == functors::constant<V>(0), functors::constant<V>(0),
+                           x * factor);
   }
 };
 
@@ -47,7 +50,8 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   const RandomKey key = random_state().take();
   Tensor out = apply_mask(x, p, key);
   if (recording(x)) {
-    record("dropout", out, inputs(x), [p, key](const Tensor& g, Gradients& to) { to.set(0, apply_mask(g, p, key)); });
+    record("dropout", out, inputs(x),
+           [p, key](const Tensor& g, Gradients& to) { to.set(0, apply_mask(g, p, key)); });
   }
   return out;
 }

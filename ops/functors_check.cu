@@ -1,13 +1,14 @@
-// Compiles every row of elementwise.def as CUDA kernels: the proof that a functor is written once for both devices.
-// Nothing here runs; a functor that only a CPU could take fails this compilation.
-#include <cuda_bf16.h>
-
+// Compiles every row of elementwise.def as CUDA kernels: the proof that a functor is written once
+// for both devices. Nothing here runs; a functor that only a CPU could take fails this compilation.
 #include "ops/detail/functors.h"
+
+#include <cuda_bf16.h>
 
 namespace weft::functors {
 namespace {
 
-// How a kernel reads and writes one element: 16-bit floats widen at the load and narrow at the store.
+// How a kernel reads and writes one element: 16-bit floats widen at the load and narrow at the
+// store.
 template <class T>
 struct Access {
   using Value = T;
@@ -21,7 +22,9 @@ struct Access<__nv_bfloat16> {
   static __device__ void store(__nv_bfloat16* to, Value value) { *to = __float2bfloat16(value); }
 };
 
-__device__ int64_t element() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ int64_t element() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 // a is the input x or the output y, as the functor asks.
 template <class F, class T>
@@ -42,12 +45,18 @@ __global__ void unary_kernel(F f, const T* a, const T* g, T* y, T* dx, int64_t c
 template <class F>
 struct GradientA {
   F f;
-  template <class... V> __device__ auto operator()(V... v) const { return f.bwd_a(v...); }
+  template <class... V>
+  __device__ auto operator()(V... v) const {
+    return f.bwd_a(v...);
+  }
 };
 template <class F>
 struct GradientB {
   F f;
-  template <class... V> __device__ auto operator()(V... v) const { return f.bwd_b(v...); }
+  template <class... V>
+  __device__ auto operator()(V... v) const {
+    return f.bwd_b(v...);
+  }
 };
 
 template <Uses uses, class Member, class V>
@@ -66,7 +75,8 @@ __device__ V gradient_of(Member member, V g, V a, V b) {
 }
 
 template <class F, class T>
-__global__ void binary_kernel(F f, const T* a, const T* b, const T* g, T* y, T* da, T* db, int64_t count) {
+__global__ void binary_kernel(F f, const T* a, const T* b, const T* g, T* y, T* da, T* db,
+                              int64_t count) {
   using A = Access<T>;
   const int64_t i = element();
   if (i >= count) return;
@@ -106,7 +116,8 @@ template <class F>
 void binary(F f, Reals) {
   binary_kernel<F, float><<<1, 1>>>(f, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0);
   binary_kernel<F, double><<<1, 1>>>(f, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0);
-  binary_kernel<F, __nv_bfloat16><<<1, 1>>>(f, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0);
+  binary_kernel<F, __nv_bfloat16>
+      <<<1, 1>>>(f, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0);
 }
 template <class F>
 void binary(F f, Any) {
@@ -134,10 +145,11 @@ void compile_every_row() {
 #define WEFT_UNARY(name, functor, domain, low, high, reference) unary(functor{}, domain{});
 #define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, reference) \
   unary(functor{test_value}, domain{});
-#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, second_value, \
-                     second_test, reference)                                                                \
+#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, \
+                     second_value, second_test, reference)                                     \
   unary(functor{first_test, second_test}, domain{});
-#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, reference) binary(functor{}, domain{});
+#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, reference) \
+  binary(functor{}, domain{});
 #define WEFT_COMPARE(name, functor, reference) compare(functor{});
 #define WEFT_PREDICATE(name, functor, reference) predicate(functor{});
 #include "ops/elementwise.def"

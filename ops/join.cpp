@@ -1,10 +1,10 @@
 #include "ops/join.h"
 
-#include <vector>
-
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
+
+#include <vector>
 
 namespace weft {
 namespace {
@@ -35,9 +35,11 @@ Tensor output_like(const Tensor& like, const Shape& shape, DType dtype) {
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   WEFT_CHECK(!tensors.empty(), "cat", "expected at least one tensor, got none");
-  for (const Tensor& tensor : tensors) detail::check_defined("cat", tensor);
+  for (const Tensor& tensor : tensors)
+    detail::check_defined("cat", tensor);
   const Tensor& first = tensors[0];
-  WEFT_CHECK(first.dims() > 0, "cat", "expected tensors of at least one dim, got a scalar; stack() adds a dim");
+  WEFT_CHECK(first.dims() > 0, "cat",
+             "expected tensors of at least one dim, got a scalar; stack() adds a dim");
   const int along = wrap_dim(dim, first.dims(), "cat");
   Shape shape = first.shape();
   DType dtype = first.dtype();
@@ -45,8 +47,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
     detail::check_same_device("cat", first, tensors[i]);
     Shape expected = first.shape();
     if (tensors[i].dims() == first.dims()) expected[along] = tensors[i].shape()[along];
-    WEFT_CHECK(tensors[i].shape() == expected, "cat", "expected shapes that agree outside dim ", along, ", got ",
-               first.shape(), " and ", tensors[i].shape());
+    WEFT_CHECK(tensors[i].shape() == expected, "cat", "expected shapes that agree outside dim ",
+               along, ", got ", first.shape(), " and ", tensors[i].shape());
     shape[along] += tensors[i].shape()[along];
     dtype = promote(dtype, tensors[i].dtype());
   }
@@ -59,16 +61,19 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   }
   if (recording(tensors)) {
     std::vector<std::pair<int64_t, DType>> parts;
-    for (const Tensor& tensor : tensors) parts.emplace_back(tensor.shape()[along], tensor.dtype());
-    record("cat", out, inputs(tensors), [along, parts = std::move(parts)](const Tensor& g, Gradients& grads) {
-      int64_t from = 0;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        const auto [length, part_dtype] = parts[i];
-        // A copy: a leaf's gradient must not share memory with its neighbours'.
-        if (grads.wants(i)) grads.set(i, to(clone(part(g, along, from, length)), part_dtype));
-        from += length;
-      }
-    });
+    for (const Tensor& tensor : tensors)
+      parts.emplace_back(tensor.shape()[along], tensor.dtype());
+    record("cat", out, inputs(tensors),
+           [along, parts = std::move(parts)](const Tensor& g, Gradients& grads) {
+             int64_t from = 0;
+             for (size_t i = 0; i < parts.size(); ++i) {
+               const auto [length, part_dtype] = parts[i];
+               // A copy: a leaf's gradient must not share memory with its neighbours'.
+               if (grads.wants(i))
+                 grads.set(i, to(clone(part(g, along, from, length)), part_dtype));
+               from += length;
+             }
+           });
   }
   return out;
 }
@@ -85,7 +90,8 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   Shape shape = tensors[0].shape();
   shape.insert(along, static_cast<int64_t>(tensors.size()));
   DType dtype = tensors[0].dtype();
-  for (const Tensor& tensor : tensors) dtype = promote(dtype, tensor.dtype());
+  for (const Tensor& tensor : tensors)
+    dtype = promote(dtype, tensor.dtype());
   Tensor out = empty(shape, {dtype, tensors[0].device()});
   // Slot i of the new dim, as a view in the shape of one tensor.
   const auto slot = [along](const Tensor& whole, size_t i) {
@@ -95,15 +101,18 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
     strides.erase(along);
     return alias(whole, sizes, strides, static_cast<int64_t>(i) * whole.strides()[along]);
   };
-  for (size_t i = 0; i < tensors.size(); ++i) write(slot(out, i), tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    write(slot(out, i), tensors[i]);
   if (recording(tensors)) {
     std::vector<DType> dtypes;
-    for (const Tensor& tensor : tensors) dtypes.push_back(tensor.dtype());
-    record("stack", out, inputs(tensors), [slot, dtypes = std::move(dtypes)](const Tensor& g, Gradients& grads) {
-      for (size_t i = 0; i < dtypes.size(); ++i) {
-        if (grads.wants(i)) grads.set(i, to(clone(slot(g, i)), dtypes[i]));
-      }
-    });
+    for (const Tensor& tensor : tensors)
+      dtypes.push_back(tensor.dtype());
+    record("stack", out, inputs(tensors),
+           [slot, dtypes = std::move(dtypes)](const Tensor& g, Gradients& grads) {
+             for (size_t i = 0; i < dtypes.size(); ++i) {
+               if (grads.wants(i)) grads.set(i, to(clone(slot(g, i)), dtypes[i]));
+             }
+           });
   }
   return out;
 }
@@ -112,9 +121,10 @@ Tensor pad(const Tensor& x, std::span<const int64_t> widths, Scalar value) {
   detail::check_defined("pad", x);
   const auto padded = static_cast<int>(widths.size() / 2);
   WEFT_CHECK(widths.size() % 2 == 0 && widths.size() <= 2 * static_cast<size_t>(x.dims()), "pad",
-             "expected two widths for each padded dim of ", x.shape(), ", got ", widths.size(), " widths");
+             "expected two widths for each padded dim of ", x.shape(), ", got ", widths.size(),
+             " widths");
   Shape shape = x.shape();
-  Shape kept = x.shape();          // the part of x that stays
+  Shape kept = x.shape();  // the part of x that stays
   Shape source_start = Shape::filled(x.dims(), 0);
   Shape target_start = source_start;
   for (int i = 0; i < padded; ++i) {
@@ -122,30 +132,34 @@ Tensor pad(const Tensor& x, std::span<const int64_t> widths, Scalar value) {
     const int64_t before = widths[static_cast<size_t>(2 * i)];
     const int64_t after = widths[static_cast<size_t>(2 * i + 1)];
     constexpr int64_t kWidest = int64_t{1} << 48;  // keeps the sums below from overflowing
-    WEFT_CHECK(std::abs(before) < kWidest && std::abs(after) < kWidest && x.shape()[dim] + before + after >= 0, "pad",
-               "expected a size of 0 or more in dim ", dim, ", got ", x.shape()[dim], " padded by ", before, " and ",
-               after);
+    WEFT_CHECK(std::abs(before) < kWidest && std::abs(after) < kWidest &&
+                   x.shape()[dim] + before + after >= 0,
+               "pad", "expected a size of 0 or more in dim ", dim, ", got ", x.shape()[dim],
+               " padded by ", before, " and ", after);
     shape[dim] += before + after;
     source_start[dim] = std::max<int64_t>(-before, 0);
     target_start[dim] = std::max<int64_t>(before, 0);
-    kept[dim] = std::max<int64_t>(x.shape()[dim] - source_start[dim] - std::max<int64_t>(-after, 0), 0);
+    kept[dim] =
+        std::max<int64_t>(x.shape()[dim] - source_start[dim] - std::max<int64_t>(-after, 0), 0);
   }
   checked_numel(shape, size_of(x.dtype()), "pad");
   const auto inner = [kept](const Tensor& whole, const Shape& start) {
     int64_t offset = 0;
-    for (int i = 0; i < whole.dims(); ++i) offset += start[i] * whole.strides()[i];
+    for (int i = 0; i < whole.dims(); ++i)
+      offset += start[i] * whole.strides()[i];
     return alias(whole, kept, whole.strides(), kept.numel() > 0 ? offset : 0);
   };
   Tensor out = output_like(x, shape, x.dtype());
   fill_(out, value);
   write(inner(out, target_start), inner(x, source_start));
   if (recording(x)) {
-    record("pad", out, inputs(x),
-           [inner, source_start, target_start, whole = x.shape()](const Tensor& g, Gradients& grads) {
-             const Tensor dx = zeros(whole, g.options());
-             write(inner(dx, source_start), inner(g, target_start));
-             grads.set(0, dx);
-           });
+    record(
+        "pad", out, inputs(x),
+        [inner, source_start, target_start, whole = x.shape()](const Tensor& g, Gradients& grads) {
+          const Tensor dx = zeros(whole, g.options());
+          write(inner(dx, source_start), inner(g, target_start));
+          grads.set(0, dx);
+        });
   }
   return out;
 }

@@ -1,7 +1,5 @@
-// Layer and RMS normalisation: rows of one run each, whose sums are taken in an order that depends on their
-// length alone. The weight's and bias's gradients are summed over fixed blocks of rows.
-#include <cmath>
-
+// Layer and RMS normalisation: rows of one run each, whose sums are taken in an order that depends
+// on their length alone. The weight's and bias's gradients are summed over fixed blocks of rows.
 #include "autograd/record.h"
 #include "core/parallel.h"
 #include "ops/detail/blocks.h"
@@ -10,6 +8,8 @@
 #include "ops/detail/lanes.h"
 #include "ops/detail/norm_parameters.h"
 #include "ops/norm.h"
+
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -25,7 +25,8 @@ using detail::store;
 constexpr int64_t kMostBlocks = 64;  // of rows, each with partial sums of the weight's gradient
 constexpr int64_t kLeastRows = 16;
 
-// The sum of f.operator()<V>(i) over [0, count): four chains of packets, folded in a fixed tree, then the rest.
+// The sum of f.operator()<V>(i) over [0, count): four chains of packets, folded in a fixed tree,
+// then the rest.
 template <class T, class F>
 T row_sum(int64_t count, const F& f) {
   using V = Packet<T>;
@@ -33,15 +34,19 @@ T row_sum(int64_t count, const F& f) {
   V sums[4] = {V{}, V{}, V{}, V{}};
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    for (int64_t k = 0; k < 4; ++k) sums[k] += f.template operator()<V>(i + k * lanes);
+    for (int64_t k = 0; k < 4; ++k)
+      sums[k] += f.template operator()<V>(i + k * lanes);
   }
-  for (; i + lanes <= count; i += lanes) sums[0] += f.template operator()<V>(i);
+  for (; i + lanes <= count; i += lanes)
+    sums[0] += f.template operator()<V>(i);
   V sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   for (int64_t half = lanes / 2; half > 0; half /= 2) {
-    for (int64_t k = 0; k < half; ++k) sum[k] += sum[k + half];
+    for (int64_t k = 0; k < half; ++k)
+      sum[k] += sum[k + half];
   }
   T total = sum[0];
-  for (; i < count; ++i) total += f.template operator()<T>(i);
+  for (; i < count; ++i)
+    total += f.template operator()<T>(i);
   return total;
 }
 
@@ -78,8 +83,8 @@ const T* data_of(const Tensor& tensor) {
 
 // statistics: T[2, rows], mean then 1 / deviation.
 template <class T>
-void row_forward(const RowNorm& norm, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& out,
-                 const Tensor& statistics) {
+void row_forward(const RowNorm& norm, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& out, const Tensor& statistics) {
   const int64_t length = norm.length;
   const auto count = static_cast<T>(length);
   const T* w = data_of<T>(weight);
@@ -90,11 +95,14 @@ void row_forward(const RowNorm& norm, const Tensor& x, const Tensor& weight, con
     for (int64_t r = begin; r < end; ++r) {
       const T* in = reader.read(r * length, length);
       T mean = 0;
-      if (norm.centred) mean = row_sum<T>(length, [&]<class V>(int64_t i) { return load<V>(in + i); }) / count;
-      const T variance = row_sum<T>(length, [&]<class V>(int64_t i) {
-                           const V apart = load<V>(in + i) - broadcast<V>(mean);
-                           return apart * apart;
-                         }) / count;
+      if (norm.centred)
+        mean = row_sum<T>(length, [&]<class V>(int64_t i) { return load<V>(in + i); }) / count;
+      const T variance = row_sum<T>(length,
+                                    [&]<class V>(int64_t i) {
+                                      const V apart = load<V>(in + i) - broadcast<V>(mean);
+                                      return apart * apart;
+                                    }) /
+                         count;
       const auto rstd = static_cast<T>(1 / std::sqrt(double{variance} + norm.eps));
       statistics.data<T>()[r] = mean;
       statistics.data<T>()[norm.rows + r] = rstd;
@@ -110,8 +118,8 @@ void row_forward(const RowNorm& norm, const Tensor& x, const Tensor& weight, con
   });
 }
 
-// dx may be undefined. partial: T[blocks, 2, length], the sums of g * xhat and of g over each block of rows; or
-// undefined.
+// dx may be undefined. partial: T[blocks, 2, length], the sums of g * xhat and of g over each block
+// of rows; or undefined.
 template <class T>
 void row_backward(const RowNorm& norm, const Tensor& g, const Tensor& x, const Tensor& weight,
                   const Tensor& statistics, const Tensor& dx, const Tensor& partial) {
@@ -144,15 +152,19 @@ void row_backward(const RowNorm& norm, const Tensor& g, const Tensor& x, const T
         });
       }
       if (!dx.defined()) continue;
-      const T sum_gx = row_sum<T>(length, [&]<class V>(int64_t i) {
-                         return weighted.template operator()<V>(i) * normal.template operator()<V>(i);
-                       }) / count;
+      const T sum_gx =
+          row_sum<T>(length,
+                     [&]<class V>(int64_t i) {
+                       return weighted.template operator()<V>(i) * normal.template operator()<V>(i);
+                     }) /
+          count;
       T sum_g = 0;
       if (norm.centred) sum_g = row_sum<T>(length, weighted) / count;
       T* to = writer.at(r * length);
       for_lanes<T>(length, [&]<class V>(int64_t i) {
         const V rest = weighted.template operator()<V>(i) - broadcast<V>(sum_g);
-        store(to + i, (rest - normal.template operator()<V>(i) * broadcast<V>(sum_gx)) * broadcast<V>(rstd));
+        store(to + i, (rest - normal.template operator()<V>(i) * broadcast<V>(sum_gx)) *
+                          broadcast<V>(rstd));
       });
       writer.finish(r * length, length);
     }
@@ -165,7 +177,8 @@ std::vector<double> add_partial(const Tensor& partial, int64_t which, int64_t le
   std::vector<double> sum(static_cast<size_t>(length));
   for (int64_t b = 0; b < partial.size(0); ++b) {
     const T* values = partial.data<T>() + (2 * b + which) * length;
-    for (int64_t i = 0; i < length; ++i) sum[static_cast<size_t>(i)] += double{values[i]};
+    for (int64_t i = 0; i < length; ++i)
+      sum[static_cast<size_t>(i)] += double{values[i]};
   }
   return sum;
 }
@@ -177,7 +190,8 @@ Tensor row_norm_of(const RowNorm& norm, const Tensor& x, const Tensor& weight, c
   row_forward<T>(norm, row_major(x), row_of<T>(weight), row_of<T>(bias), out, statistics);
   if (!recording(x, weight, bias)) return out;
   record(norm.op, out, inputs(x, weight, bias),
-         [norm, statistics, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](const Tensor& g, Gradients& to) {
+         [norm, statistics, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](
+             const Tensor& g, Gradients& to) {
            const Tensor& in = x.get(norm.op);
            const Tensor dx = to.wants(0) ? empty(in.shape(), in.options()) : Tensor();
            Tensor partial;
@@ -185,7 +199,8 @@ Tensor row_norm_of(const RowNorm& norm, const Tensor& x, const Tensor& weight, c
              const int64_t blocks = (norm.rows + norm.block() - 1) / norm.block();
              partial = empty({blocks, 2, norm.length}, {.dtype = dtype_of<T>});
            }
-           row_backward<T>(norm, row_major(g), row_major(in), row_of<T>(weight.get(norm.op)), statistics, dx, partial);
+           row_backward<T>(norm, row_major(g), row_major(in), row_of<T>(weight.get(norm.op)),
+                           statistics, dx, partial);
            if (to.wants(0)) to.set(0, dx);
            const auto sum = [&](size_t input, int64_t which, const Saved& parameter) {
              if (!to.wants(input)) return;
@@ -202,9 +217,11 @@ Tensor row_norm(RowNorm norm, const Tensor& x, const Tensor& weight, const Tenso
   detail::check_norm(norm.op, x, norm.eps);
   const int kept = x.dims() - norm.normalized.dims();
   bool fits = norm.normalized.dims() >= 1 && kept >= 0;
-  for (int i = 0; fits && i < norm.normalized.dims(); ++i) fits = norm.normalized[i] == x.shape()[kept + i];
+  for (int i = 0; fits && i < norm.normalized.dims(); ++i)
+    fits = norm.normalized[i] == x.shape()[kept + i];
   WEFT_CHECK(fits && norm.normalized.numel() > 0, norm.op,
-             "expected an input whose last dims are the normalized shape ", norm.normalized, ", got shape ", x.shape());
+             "expected an input whose last dims are the normalized shape ", norm.normalized,
+             ", got shape ", x.shape());
   detail::check_norm_parameter(norm.op, "a weight", weight, norm.normalized, x);
   detail::check_norm_parameter(norm.op, "a bias", bias, norm.normalized, x);
   norm.length = norm.normalized.numel();
@@ -215,12 +232,15 @@ Tensor row_norm(RowNorm norm, const Tensor& x, const Tensor& weight, const Tenso
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& weight, const Tensor& bias, double eps) {
-  return row_norm({.op = "layer_norm", .normalized = normalized, .centred = true, .eps = eps}, x, weight, bias);
+Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& weight,
+                  const Tensor& bias, double eps) {
+  return row_norm({.op = "layer_norm", .normalized = normalized, .centred = true, .eps = eps}, x,
+                  weight, bias);
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized, const Tensor& weight, double eps) {
-  return row_norm({.op = "rms_norm", .normalized = normalized, .centred = false, .eps = eps}, x, weight, {});
+  return row_norm({.op = "rms_norm", .normalized = normalized, .centred = false, .eps = eps}, x,
+                  weight, {});
 }
 
 }  // namespace weft

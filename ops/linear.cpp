@@ -9,7 +9,8 @@ namespace weft {
 namespace {
 
 Tensor transposed(const Tensor& matrix) {
-  return alias(matrix, {matrix.shape()[1], matrix.shape()[0]}, {matrix.strides()[1], matrix.strides()[0]});
+  return alias(matrix, {matrix.shape()[1], matrix.shape()[0]},
+               {matrix.strides()[1], matrix.strides()[0]});
 }
 
 Tensor as_rows(const Tensor& x) {
@@ -31,11 +32,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   detail::check_defined("linear", weight);
   WEFT_CHECK(weight.dims() == 2 && x.dims() >= 1 && x.shape().back() == weight.shape()[1], "linear",
              "expected x [..., in] and weight [out, in], got ", x.shape(), " and ", weight.shape());
-  WEFT_CHECK(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), "linear",
-             "expected one dtype, got x of ", x.dtype(), ", weight of ", weight.dtype(), " and bias of ",
-             bias.defined() ? bias.dtype() : weight.dtype());
+  WEFT_CHECK(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
+             "linear", "expected one dtype, got x of ", x.dtype(), ", weight of ", weight.dtype(),
+             " and bias of ", bias.defined() ? bias.dtype() : weight.dtype());
   WEFT_CHECK(!bias.defined() || (bias.dims() == 1 && bias.numel() == weight.shape()[0]), "linear",
-             "expected a bias [", weight.shape()[0], "], got ", bias.defined() ? bias.shape() : Shape());
+             "expected a bias [", weight.shape()[0], "], got ",
+             bias.defined() ? bias.shape() : Shape());
   detail::check_same_device("linear", x, weight);
   const Tensor rows = as_rows(x.detach());
   Tensor out = product(rows, transposed(weight), bias);
@@ -48,15 +50,17 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     // Only what the wanted gradients need is kept.
     const Saved saved_x(weight.requires_grad() ? x : Tensor());
     const Saved saved_weight(x.requires_grad() ? weight : Tensor());
-    record("linear", out, inputs(x, weight, bias), [saved_x, saved_weight, shape = x.shape()](const Tensor& g, Gradients& to) {
-      const Tensor gradient = as_rows(g);
-      if (to.wants(0)) {
-        const Tensor dx = product(gradient, saved_weight.get("linear"));
-        to.set(0, shape.dims() == 2 ? dx : alias(dx, shape, contiguous_strides(shape)));
-      }
-      if (to.wants(1)) to.set(1, product(transposed(gradient), as_rows(saved_x.get("linear"))));
-      if (to.wants(2)) to.set(2, sum(gradient, {0}));
-    });
+    record("linear", out, inputs(x, weight, bias),
+           [saved_x, saved_weight, shape = x.shape()](const Tensor& g, Gradients& to) {
+             const Tensor gradient = as_rows(g);
+             if (to.wants(0)) {
+               const Tensor dx = product(gradient, saved_weight.get("linear"));
+               to.set(0, shape.dims() == 2 ? dx : alias(dx, shape, contiguous_strides(shape)));
+             }
+             if (to.wants(1))
+               to.set(1, product(transposed(gradient), as_rows(saved_x.get("linear"))));
+             if (to.wants(2)) to.set(2, sum(gradient, {0}));
+           });
   }
   return out;
 }

@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// x · weightᵀ + bias: x [..., in], weight [out, in], bias [out] or undefined; the result is [..., out]. One dtype for
-// all.
+// x · weightᵀ + bias: x [..., in], weight [out, in], bias [out] or undefined; the result is [...,
+// out]. One dtype for all.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 }  // namespace weft

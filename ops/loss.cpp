@@ -11,18 +11,22 @@ namespace {
 
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
-    case Reduction::mean: return mean(losses);
-    case Reduction::sum: return sum(losses);
-    default: return losses;
+    case Reduction::mean:
+      return mean(losses);
+    case Reduction::sum:
+      return sum(losses);
+    default:
+      return losses;
   }
 }
 
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   detail::check_defined(op, x);
   detail::check_defined(op, target);
-  WEFT_CHECK(x.shape() == target.shape(), op, "expected a target of shape ", x.shape(), ", got ", target.shape());
-  WEFT_CHECK(is_floating(x.dtype()) && is_floating(target.dtype()), op, "expected floating dtypes, got ", x.dtype(),
-             " and ", target.dtype());
+  WEFT_CHECK(x.shape() == target.shape(), op, "expected a target of shape ", x.shape(), ", got ",
+             target.shape());
+  WEFT_CHECK(is_floating(x.dtype()) && is_floating(target.dtype()), op,
+             "expected floating dtypes, got ", x.dtype(), " and ", target.dtype());
 }
 
 }  // namespace
@@ -42,16 +46,20 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduct
   WEFT_CHECK(beta >= 0, "smooth_l1_loss", "expected a beta of 0 or more, got ", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
   const Tensor distance = abs(x - target);
-  const Tensor losses = where(lt(distance, beta), square(distance) * (0.5 / beta), distance - 0.5 * beta);
+  const Tensor losses =
+      where(lt(distance, beta), square(distance) * (0.5 / beta), distance - 0.5 * beta);
   return reduced(losses, reduction);
 }
 
-Tensor bce_with_logits(const Tensor& x, const Tensor& target, const Tensor& positive_weight, Reduction reduction) {
+Tensor bce_with_logits(const Tensor& x, const Tensor& target, const Tensor& positive_weight,
+                       Reduction reduction) {
   check_pair("bce_with_logits", x, target);
   // -log sigmoid(x), written so that no exponential can overflow.
   const Tensor negative_log = log1p(exp(-abs(x))) + maximum(-x, 0.0);
-  const Tensor weight = positive_weight.defined() ? (positive_weight - 1.0) * target + 1.0 : Tensor();
-  const Tensor losses = (1.0 - target) * x + (weight.defined() ? weight * negative_log : negative_log);
+  const Tensor weight =
+      positive_weight.defined() ? (positive_weight - 1.0) * target + 1.0 : Tensor();
+  const Tensor losses =
+      (1.0 - target) * x + (weight.defined() ? weight * negative_log : negative_log);
   return reduced(losses, reduction);
 }
 

@@ -10,7 +10,9 @@ namespace {
 
 // Matrices of at least two dims with their leading dims broadcast; no history.
 Tensor product(const Tensor& a, const Tensor& b) {
-  const auto leading = [](const Tensor& x) { return Shape(std::span(x.shape().begin(), x.shape().end() - 2)); };
+  const auto leading = [](const Tensor& x) {
+    return Shape(std::span(x.shape().begin(), x.shape().end() - 2));
+  };
   const Shape batch = broadcast_shapes(leading(a), leading(b), "matmul");
   const auto expanded = [&batch](const Tensor& x) {
     Shape shape = batch;
@@ -53,10 +55,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   detail::check_defined("matmul", a);
   detail::check_defined("matmul", b);
   detail::check_same_device("matmul", a, b);
-  WEFT_CHECK(a.dims() >= 1 && b.dims() >= 1, "matmul", "expected operands of at least one dim, got ", a.shape(),
-             " and ", b.shape());
-  WEFT_CHECK(a.size(-1) == b.size(b.dims() == 1 ? 0 : -2), "matmul", "expected inner sizes that agree, got ",
-             a.shape(), " and ", b.shape());
+  WEFT_CHECK(a.dims() >= 1 && b.dims() >= 1, "matmul",
+             "expected operands of at least one dim, got ", a.shape(), " and ", b.shape());
+  WEFT_CHECK(a.size(-1) == b.size(b.dims() == 1 ? 0 : -2), "matmul",
+             "expected inner sizes that agree, got ", a.shape(), " and ", b.shape());
   if (a.dtype() != b.dtype()) {
     const DType dtype = promote(a.dtype(), b.dtype());
     return matmul(to(a, dtype), to(b, dtype));

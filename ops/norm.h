@@ -1,5 +1,5 @@
-// Normalisations. Floating dtypes; 16-bit inputs have f32 statistics, and their weights may be f32. The result
-// has the dtype of x. Weights and biases may be undefined: 1 and 0.
+// Normalisations. Floating dtypes; 16-bit inputs have f32 statistics, and their weights may be f32.
+// The result has the dtype of x. Weights and biases may be undefined: 1 and 0.
 #pragma once
 
 #include "core/tensor.h"
@@ -12,28 +12,33 @@ struct BatchNormOptions {
   double eps = 1e-5;
 };
 
-// Normalises each channel over batch and positions (Ioffe & Szegedy, "Batch Normalization", 2015, algorithm 1):
+// Normalises each channel over batch and positions (Ioffe & Szegedy, "Batch Normalization", 2015,
+// algorithm 1):
 //   y = (x - mean) / sqrt(var + eps) * weight + bias
-// x is [N, C], or [N, C, …] with up to 3 position dims; weight, bias, running_mean, running_var are [C]. Images
-// come out channels-last.
-// In training, mean and (biased) variance are the batch's, and the running statistics, where defined, move
-// towards it in place (with the unbiased variance); more than one value per channel is needed. A batch of no
-// samples leaves them as they are. Otherwise mean and variance are the running statistics.
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormOptions& options = {});
+// x is [N, C], or [N, C, …] with up to 3 position dims; weight, bias, running_mean, running_var are
+// [C]. Images come out channels-last. In training, mean and (biased) variance are the batch's, and
+// the running statistics, where defined, move towards it in place (with the unbiased variance);
+// more than one value per channel is needed. A batch of no samples leaves them as they are.
+// Otherwise mean and variance are the running statistics.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var,
+                  const BatchNormOptions& options = {});
 
-// Normalises each sample over `groups` equal runs of its channels and all positions (Wu & He, "Group
-// Normalization", 2018, equations 1, 2, 7). x is [N, C, …] with up to 3 position dims; weight, bias are [C].
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
-                  double eps = 1e-5);
+// Normalises each sample over `groups` equal runs of its channels and all positions (Wu & He,
+// "Group Normalization", 2018, equations 1, 2, 7). x is [N, C, …] with up to 3 position dims;
+// weight, bias are [C].
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
 
-// Normalises over the last dims, whose sizes are `normalized` (Ba, Kiros & Hinton, "Layer Normalization", 2016,
-// equations 3, 4); weight and bias have that shape.
-Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& weight = {}, const Tensor& bias = {},
-                  double eps = 1e-5);
+// Normalises over the last dims, whose sizes are `normalized` (Ba, Kiros & Hinton, "Layer
+// Normalization", 2016, equations 3, 4); weight and bias have that shape.
+Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
 
-// The same without centring (Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4):
+// The same without centring (Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019,
+// equation 4):
 //   y = x / sqrt(mean(x^2) + eps) * weight
-Tensor rms_norm(const Tensor& x, const Shape& normalized, const Tensor& weight = {}, double eps = 1e-6);
+Tensor rms_norm(const Tensor& x, const Shape& normalized, const Tensor& weight = {},
+                double eps = 1e-6);
 
 }  // namespace weft

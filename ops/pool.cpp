@@ -1,9 +1,6 @@
-// Pooling kernels over NHWC images, vectorised over channels. They are ours rather than oneDNN's: its max
-// pooling keeps no NaN and its backward is slower.
+// Pooling kernels over NHWC images, vectorised over channels. They are ours rather than oneDNN's:
+// its max pooling keeps no NaN and its backward is slower.
 #include "ops/pool.h"
-
-#include <limits>
-#include <memory>
 
 #include "autograd/record.h"
 #include "core/parallel.h"
@@ -11,6 +8,9 @@
 #include "ops/detail/images.h"
 #include "ops/detail/lanes.h"
 #include "ops/detail/pool_windows.h"
+
+#include <limits>
+#include <memory>
 
 namespace weft {
 namespace {
@@ -27,7 +27,7 @@ using detail::store;
 using functors::where;
 
 struct Pool {
-  Shape in;   // N, C, H, W
+  Shape in;  // N, C, H, W
   Shape out;
   PoolAxis rows;
   PoolAxis columns;
@@ -42,21 +42,26 @@ template <class T, class F>
 void for_output_rows(const Pool& pool, const Tensor& x, F visit) {
   const int64_t outputs = pool.out[2];
   const int64_t image = pool.in[1] * pool.in[2] * pool.in[3];
-  const int64_t work = pool.out[3] * pool.channels() * pool.rows.taps * std::min<int64_t>(pool.columns.taps, 64);
+  const int64_t work =
+      pool.out[3] * pool.channels() * pool.rows.taps * std::min<int64_t>(pool.columns.taps, 64);
   const T* data = x.data<T>();
-  parallel_for(0, pool.out[0] * outputs, detail::row_grain(work / 2), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) visit(r, pool.row(r % outputs), data + r / outputs * image);
-  });
+  parallel_for(0, pool.out[0] * outputs, detail::row_grain(work / 2),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r)
+                   visit(r, pool.row(r % outputs), data + r / outputs * image);
+               });
 }
 
-// Calls visit(output row over all images, tap, address of the input's gradient row, is the first to write it)
-// for every output row that sees an input row, in ascending order. Rows belong to one thread, so the order of
-// each sum is fixed. Input rows that the first visit would not fill are zero before it.
+// Calls visit(output row over all images, tap, address of the input's gradient row, is the first to
+// write it) for every output row that sees an input row, in ascending order. Rows belong to one
+// thread, so the order of each sum is fixed. Input rows that the first visit would not fill are
+// zero before it.
 template <class T, class F>
 void for_input_rows(const Pool& pool, const Tensor& dx, F visit) {
   const int64_t inputs = pool.in[2];
   const int64_t length = pool.in[3] * pool.channels();
-  const int64_t work = length * static_cast<int64_t>(pool.rows.uses.size() / static_cast<size_t>(inputs) + 1);
+  const int64_t work =
+      length * static_cast<int64_t>(pool.rows.uses.size() / static_cast<size_t>(inputs) + 1);
   T* data = dx.data<T>();
   parallel_for(0, pool.in[0] * inputs, detail::row_grain(work), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -75,10 +80,20 @@ void for_input_rows(const Pool& pool, const Tensor& dx, F visit) {
 }
 
 // Lanes that hold the place of the largest value beside lanes that hold the value.
-template <class V> struct PlaceOf { using type = Packet<std::conditional_t<sizeof(V{}[0]) == 8, int64_t, int32_t>>; };
-template <> struct PlaceOf<float> { using type = int32_t; };
-template <> struct PlaceOf<double> { using type = int64_t; };
-template <class V> using Place = typename PlaceOf<V>::type;
+template <class V>
+struct PlaceOf {
+  using type = Packet<std::conditional_t<sizeof(V{}[0]) == 8, int64_t, int32_t>>;
+};
+template <>
+struct PlaceOf<float> {
+  using type = int32_t;
+};
+template <>
+struct PlaceOf<double> {
+  using type = int64_t;
+};
+template <class V>
+using Place = typename PlaceOf<V>::type;
 
 template <class I, class P>
 inline void store_place(I* to, P place) {
@@ -100,10 +115,11 @@ inline P load_place(const I* from) {
   }
 }
 
-// One window: taps[k] is the address of its k-th value, places[k] its number. Fixed > 0 is a count known when
-// compiling. `index` may be null.
+// One window: taps[k] is the address of its k-th value, places[k] its number. Fixed > 0 is a count
+// known when compiling. `index` may be null.
 template <int Fixed, class T, class I>
-void max_window(const T* const* taps, const int32_t* places, int64_t count, int64_t channels, T* out, I* index) {
+void max_window(const T* const* taps, const int32_t* places, int64_t count, int64_t channels,
+                T* out, I* index) {
   if constexpr (Fixed > 0) count = Fixed;
   for_lanes<T>(channels, [&]<class V>(int64_t c) {
     V best = load<V>(taps[0] + c);
@@ -142,13 +158,16 @@ void max_forward(const Pool& pool, const Tensor& x, const Tensor& out, I* index)
       const int64_t at = (r * pool.out[3] + w) * channels;
       T* to = out.data<T>() + at;
       I* to_index = index ? index + at : nullptr;
-      if (taps.empty()) {  // all taps of a dilated window can miss the input; nobody takes its gradient
+      if (taps.empty()) {  // all taps of a dilated window can miss the input; nobody takes its
+                           // gradient
         std::fill_n(to, channels, -std::numeric_limits<T>::infinity());
         if (index) std::fill_n(to_index, channels, I(0));
         continue;
       }
       const auto count = static_cast<int64_t>(taps.size());
-      const auto run = count == 4 ? max_window<4, T, I> : count == 9 ? max_window<9, T, I> : max_window<0, T, I>;
+      const auto run = count == 4   ? max_window<4, T, I>
+                       : count == 9 ? max_window<9, T, I>
+                                    : max_window<0, T, I>;
       run(taps.data(), places.data(), count, channels, to, to_index);
     }
   });
@@ -167,7 +186,8 @@ void max_backward(const Pool& pool, const Tensor& g, const I* index, const Tenso
         const auto place = load_place<Place<V>>(index + at + c);
         for (int64_t j = column.first; j < column.end; ++j) {
           T* target = to + (column.start + j * pool.columns.dilation) * channels + c;
-          const V part = where(place == broadcast<Place<V>>(tap * pool.columns.taps + j), value, V{});
+          const V part =
+              where(place == broadcast<Place<V>>(tap * pool.columns.taps + j), value, V{});
           store(target, fresh ? part : load<V>(target) + part);
         }
       });
@@ -189,7 +209,8 @@ void mean_forward(const Pool& pool, const Tensor& x, const Tensor& out) {
         for (int64_t i = row.first; i < row.end; ++i) {
           const T* line = image + (row.start + i) * width + column.start * channels + c;
           V row_sum{};  // two levels lose less than one long chain
-          for (int64_t j = column.first; j < column.end; ++j) row_sum += load<V>(line + j * channels);
+          for (int64_t j = column.first; j < column.end; ++j)
+            row_sum += load<V>(line + j * channels);
           sum += row_sum;
         }
         store(to + c, sum / broadcast<V>(places));
@@ -225,14 +246,15 @@ void dispatch_compute(DType dtype, F f) {
   f.template operator()<float>();
 }
 
-// The operator around the kernels: `x` is any floating tensor, kernels see NHWC of the compute type.
+// The operator around the kernels: `x` is any floating tensor, kernels see NHWC of the compute
+// type.
 Tensor pooled_max(const char* name, const Tensor& x, std::shared_ptr<const Pool> pool) {
   const DType compute = compute_dtype(x.dtype());
   const Tensor out = detail::empty_images(pool->out, compute);
   const bool is_recording = recording(x);
   const int64_t places = pool->rows.taps * pool->columns.taps;
-  WEFT_CHECK(places <= std::numeric_limits<int32_t>::max(), name, "expected windows of at most 2147483647 places, got ",
-             places);
+  WEFT_CHECK(places <= std::numeric_limits<int32_t>::max(), name,
+             "expected windows of at most 2147483647 places, got ", places);
   const bool narrow = places <= 255;
   const Tensor index = is_recording ? detail::empty_images(pool->out, narrow ? u8 : i32) : Tensor();
   if (out.numel() > 0) {
@@ -247,20 +269,21 @@ Tensor pooled_max(const char* name, const Tensor& x, std::shared_ptr<const Pool>
   }
   const Tensor result = detail::images(out, x.dtype());
   if (is_recording) {
-    record(name, result, inputs(x), [pool, index, compute, dtype = x.dtype()](const Tensor& g, Gradients& to) {
-      const Tensor dx = detail::empty_images(pool->in, compute);
-      if (dx.numel() > 0) {
-        const Tensor gradient = detail::images(g, compute);
-        dispatch_compute(compute, [&]<class T>() {
-          if (index.dtype() == u8) {
-            max_backward<T>(*pool, gradient, index.data<uint8_t>(), dx);
-          } else {
-            max_backward<T>(*pool, gradient, index.data<int32_t>(), dx);
-          }
-        });
-      }
-      to.set(0, weft::to(dx, dtype));
-    });
+    record(name, result, inputs(x),
+           [pool, index, compute, dtype = x.dtype()](const Tensor& g, Gradients& to) {
+             const Tensor dx = detail::empty_images(pool->in, compute);
+             if (dx.numel() > 0) {
+               const Tensor gradient = detail::images(g, compute);
+               dispatch_compute(compute, [&]<class T>() {
+                 if (index.dtype() == u8) {
+                   max_backward<T>(*pool, gradient, index.data<uint8_t>(), dx);
+                 } else {
+                   max_backward<T>(*pool, gradient, index.data<int32_t>(), dx);
+                 }
+               });
+             }
+             to.set(0, weft::to(dx, dtype));
+           });
   }
   return result;
 }
@@ -274,14 +297,15 @@ Tensor pooled_mean(const char* name, const Tensor& x, std::shared_ptr<const Pool
   }
   const Tensor result = detail::images(out, x.dtype());
   if (recording(x)) {
-    record(name, result, inputs(x), [pool, compute, dtype = x.dtype()](const Tensor& g, Gradients& to) {
-      const Tensor dx = detail::empty_images(pool->in, compute);
-      if (dx.numel() > 0) {
-        const Tensor gradient = detail::images(g, compute);
-        dispatch_compute(compute, [&]<class T>() { mean_backward<T>(*pool, gradient, dx); });
-      }
-      to.set(0, weft::to(dx, dtype));
-    });
+    record(name, result, inputs(x),
+           [pool, compute, dtype = x.dtype()](const Tensor& g, Gradients& to) {
+             const Tensor dx = detail::empty_images(pool->in, compute);
+             if (dx.numel() > 0) {
+               const Tensor gradient = detail::images(g, compute);
+               dispatch_compute(compute, [&]<class T>() { mean_backward<T>(*pool, gradient, dx); });
+             }
+             to.set(0, weft::to(dx, dtype));
+           });
   }
   return result;
 }
@@ -289,20 +313,23 @@ Tensor pooled_mean(const char* name, const Tensor& x, std::shared_ptr<const Pool
 void check_images(const char* op, const Tensor& x) {
   detail::check_defined(op, x);
   WEFT_CHECK(x.dims() == 4 && x.size(1) > 0 && x.size(2) > 0 && x.size(3) > 0, op,
-             "expected images [N, C, H, W] with at least one channel and pixel, got shape ", x.shape());
+             "expected images [N, C, H, W] with at least one channel and pixel, got shape ",
+             x.shape());
   WEFT_CHECK(is_floating(x.dtype()), op, "expected a floating dtype, got ", x.dtype());
 }
 
 void check_pair(const char* op, const char* name, const Shape& value, int64_t least) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
-  WEFT_CHECK(value.dims() == 2 && std::min(value[0], value[1]) >= least && std::max(value[0], value[1]) <= most, op,
-             "expected ", name, " of two numbers (height, width) of at least ", least, ", got ", value);
+  WEFT_CHECK(value.dims() == 2 && std::min(value[0], value[1]) >= least &&
+                 std::max(value[0], value[1]) <= most,
+             op, "expected ", name, " of two numbers (height, width) of at least ", least, ", got ",
+             value);
 }
 
 // Checks one pooling's arguments and lays out its windows.
-std::shared_ptr<const Pool> make_pool(const char* op, const Tensor& x, const Shape& kernel, const Shape& stride,
-                                      const Shape& padding, const Shape& dilation, bool ceil_mode,
-                                      bool count_padding) {
+std::shared_ptr<const Pool> make_pool(const char* op, const Tensor& x, const Shape& kernel,
+                                      const Shape& stride, const Shape& padding,
+                                      const Shape& dilation, bool ceil_mode, bool count_padding) {
   check_images(op, x);
   check_pair(op, "a kernel", kernel, 1);
   check_pair(op, "a stride", stride, 1);
@@ -316,10 +343,11 @@ std::shared_ptr<const Pool> make_pool(const char* op, const Tensor& x, const Sha
     PoolSpan& span = spans[static_cast<size_t>(i)];
     span = {x.size(2 + i), kernel[i], stride[i], padding[i], dilation[i], ceil_mode, count_padding};
     WEFT_CHECK(2 * padding[i] <= dilation[i] * (kernel[i] - 1) + 1, op,
-               "expected a padding of at most half the kernel's extent, got padding ", padding, ", kernel ", kernel,
-               ", dilation ", dilation);
+               "expected a padding of at most half the kernel's extent, got padding ", padding,
+               ", kernel ", kernel, ", dilation ", dilation);
     pool->out[2 + i] = detail::pool_outputs(span);
-    WEFT_CHECK(pool->out[2 + i] > 0, op, "expected a kernel that fits into the padded images, got images ", x.shape(),
+    WEFT_CHECK(pool->out[2 + i] > 0, op,
+               "expected a kernel that fits into the padded images, got images ", x.shape(),
                ", kernel ", kernel, ", padding ", padding, ", dilation ", dilation);
   }
   checked_numel(pool->out, size_of(x.dtype()), op);
@@ -347,14 +375,17 @@ std::shared_ptr<const Pool> make_adaptive_pool(const char* op, const Tensor& x, 
 Tensor max_pool2d(const Tensor& x, const Shape& kernel, const MaxPool2dOptions& options) {
   const char* op = "max_pool2d";
   const Shape& stride = options.stride.empty() ? kernel : options.stride;
-  return pooled_max(op, x, make_pool(op, x, kernel, stride, options.padding, options.dilation, options.ceil_mode, false));
+  return pooled_max(op, x,
+                    make_pool(op, x, kernel, stride, options.padding, options.dilation,
+                              options.ceil_mode, false));
 }
 
 Tensor avg_pool2d(const Tensor& x, const Shape& kernel, const AvgPool2dOptions& options) {
   const char* op = "avg_pool2d";
   const Shape& stride = options.stride.empty() ? kernel : options.stride;
-  return pooled_mean(op, x, make_pool(op, x, kernel, stride, options.padding, {1, 1}, options.ceil_mode,
-                                      options.count_include_pad));
+  return pooled_mean(op, x,
+                     make_pool(op, x, kernel, stride, options.padding, {1, 1}, options.ceil_mode,
+                               options.count_include_pad));
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, const Shape& size) {

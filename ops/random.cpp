@@ -1,12 +1,12 @@
 // The random operators of ops/creation.h.
 #include "core/random.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/overwrite.h"
+
+#include <cmath>
+#include <numbers>
 
 namespace weft {
 namespace {
@@ -14,9 +14,12 @@ namespace {
 // Narrow types keep the top of the interval open: rounding 1 - 2^-24 to 8 bits would give 1.
 double precision_of(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return 0x1p8;
-    case DType::f16: return 0x1p11;
-    default: return 0;
+    case DType::bf16:
+      return 0x1p8;
+    case DType::f16:
+      return 0x1p11;
+    default:
+      return 0;
   }
 }
 
@@ -29,7 +32,8 @@ void draw_uniform(const Tensor& target, const RandomKey& key, double low, double
   detail::write_blocks<T>(target, [&](int64_t first, T* out, int64_t count) {
     fill_uniform(key, static_cast<uint64_t>(first), out, count);
     if (grid > 0) {
-      for (int64_t i = 0; i < count; ++i) out[i] = std::floor(out[i] * grid) / grid;
+      for (int64_t i = 0; i < count; ++i)
+        out[i] = std::floor(out[i] * grid) / grid;
     }
     if (low == 0 && high == 1) return;
     for (int64_t i = 0; i < count; ++i) {
@@ -40,20 +44,24 @@ void draw_uniform(const Tensor& target, const RandomKey& key, double low, double
 }
 
 template <class T>
-void draw_normal(const Tensor& target, const RandomKey& key, double mean, double standard_deviation) {
+void draw_normal(const Tensor& target, const RandomKey& key, double mean,
+                 double standard_deviation) {
   const T shift = static_cast<T>(mean);
   const T scale = static_cast<T>(standard_deviation);
   detail::write_blocks<T>(target, [&](int64_t first, T* out, int64_t count) {
     fill_normal(key, static_cast<uint64_t>(first), out, count);
     if (mean == 0 && standard_deviation == 1) return;
-    for (int64_t i = 0; i < count; ++i) out[i] = shift + scale * out[i];
+    for (int64_t i = 0; i < count; ++i)
+      out[i] = shift + scale * out[i];
   });
 }
 
-double normal_cdf(double z) { return 0.5 * std::erfc(-z * std::numbers::sqrt2 / 2); }
+double normal_cdf(double z) {
+  return 0.5 * std::erfc(-z * std::numbers::sqrt2 / 2);
+}
 
-// Inverse of erf: Winitzki's elementary approximation (2008, "A handy approximation for the error function and
-// its inverse", eq. 7), refined by two steps of Halley's method.
+// Inverse of erf: Winitzki's elementary approximation (2008, "A handy approximation for the error
+// function and its inverse", eq. 7), refined by two steps of Halley's method.
 double inverse_erf(double y) {
   if (!(std::fabs(y) < 1)) return y * std::numeric_limits<double>::infinity();
   constexpr double a = 0.147;
@@ -120,7 +128,8 @@ Tensor bernoulli(const Shape& shape, double p, Options options) {
   const auto bound = static_cast<float>(p);
   detail::write_blocks<float>(out, [&](int64_t first, float* values, int64_t count) {
     fill_uniform(key, static_cast<uint64_t>(first), values, count);
-    for (int64_t i = 0; i < count; ++i) values[i] = values[i] < bound ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = values[i] < bound ? 1.0f : 0.0f;
   });
   return out;
 }
@@ -132,14 +141,16 @@ Tensor bernoulli(const Tensor& probabilities) {
   const Tensor p = contiguous(to(probabilities, f32));
   const auto* bound = p.data<float>();
   for (int64_t i = 0; i < p.numel(); ++i) {
-    WEFT_CHECK(bound[i] >= 0 && bound[i] <= 1, "bernoulli", "expected probabilities in [0, 1], got ",
-               static_cast<double>(bound[i]), " at element ", i);
+    WEFT_CHECK(bound[i] >= 0 && bound[i] <= 1, "bernoulli",
+               "expected probabilities in [0, 1], got ", static_cast<double>(bound[i]),
+               " at element ", i);
   }
   const Tensor out = empty_like(probabilities);
   const RandomKey key = random_state().take();
   detail::write_blocks<float>(out, [&](int64_t first, float* values, int64_t count) {
     fill_uniform(key, static_cast<uint64_t>(first), values, count);
-    for (int64_t i = 0; i < count; ++i) values[i] = values[i] < bound[first + i] ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = values[i] < bound[first + i] ? 1.0f : 0.0f;
   });
   return out;
 }
@@ -148,8 +159,10 @@ Tensor randperm(int64_t n) {
   const Tensor out = empty({n}, {.dtype = i64});
   const RandomKey key = random_state().take();
   auto* values = out.data<int64_t>();
-  for (int64_t i = 0; i < n; ++i) {  // inside-out: element i joins at a random place among the first i + 1
-    const auto at = static_cast<int64_t>(random_below(key, static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1));
+  for (int64_t i = 0; i < n;
+       ++i) {  // inside-out: element i joins at a random place among the first i + 1
+    const auto at = static_cast<int64_t>(
+        random_below(key, static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1));
     values[i] = values[at];
     values[at] = i;
   }
@@ -159,8 +172,8 @@ Tensor randperm(int64_t n) {
 const Tensor& uniform_(const Tensor& target, double low, double high) {
   const detail::Overwrite overwrite("uniform_", target);
   check_random("uniform_", target.dtype());
-  WEFT_CHECK(low <= high && std::isfinite(high - low), "uniform_", "expected finite low <= high, got ", low, " and ",
-             high);
+  WEFT_CHECK(low <= high && std::isfinite(high - low), "uniform_",
+             "expected finite low <= high, got ", low, " and ", high);
   uniform_values(target, low, high);
   return overwrite.done();
 }
@@ -174,19 +187,21 @@ const Tensor& normal_(const Tensor& target, double mean, double standard_deviati
   return overwrite.done();
 }
 
-const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation, double low, double high) {
+const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
+                            double low, double high) {
   const detail::Overwrite overwrite("trunc_normal_", target);
   check_random("trunc_normal_", target.dtype());
   WEFT_CHECK(standard_deviation > 0 && low < high, "trunc_normal_",
-             "expected a positive standard deviation and low < high, got ", standard_deviation, ", ", low, " and ",
-             high);
+             "expected a positive standard deviation and low < high, got ", standard_deviation,
+             ", ", low, " and ", high);
   const double cdf_low = normal_cdf((low - mean) / standard_deviation);
   const double cdf_high = normal_cdf((high - mean) / standard_deviation);
   const RandomKey key = random_state().take();
   detail::write_blocks<double>(target, [&](int64_t first, double* out, int64_t count) {
     fill_uniform(key, static_cast<uint64_t>(first), out, count);
     for (int64_t i = 0; i < count; ++i) {
-      const double z = std::numbers::sqrt2 * inverse_erf(2 * (cdf_low + (cdf_high - cdf_low) * out[i]) - 1);
+      const double z =
+          std::numbers::sqrt2 * inverse_erf(2 * (cdf_low + (cdf_high - cdf_low) * out[i]) - 1);
       out[i] = std::clamp(mean + standard_deviation * z, low, high);
     }
   });

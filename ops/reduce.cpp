@@ -12,7 +12,9 @@ using namespace detail;
 
 namespace {
 
-DType sum_dtype(DType dtype) { return is_integral(dtype) ? i64 : dtype; }
+DType sum_dtype(DType dtype) {
+  return is_integral(dtype) ? i64 : dtype;
+}
 
 // g · prod / x, without dividing by zeros: with one zero among the values, only it has a gradient.
 struct ProductGradient {
@@ -30,7 +32,8 @@ struct ProductGradient {
 Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
   check_defined("sum", x);
   const DimSet set = dim_set("sum", x, dims);
-  Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Adding>{}), set, keepdim);
+  Tensor out =
+      drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Adding>{}), set, keepdim);
   if (recording(x)) {
     record("sum", out, inputs(x), [shape = x.shape(), set](const Tensor& g, Gradients& to) {
       to.set(0, repeat_dims(g, shape, set));
@@ -52,11 +55,13 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   }
   WEFT_CHECK(fits, "sum_to", "expected a shape that broadcasts to ", x.shape(), ", got ", shape);
   const DimSet leading = (DimSet{1} << extra) - 1;
-  Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Adding>{}), leading, false);
+  Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Adding>{}),
+                         leading, false);
   if (recording(x)) {
-    record("sum_to", out, inputs(x), [shape = x.shape(), set, leading](const Tensor& g, Gradients& to) {
-      to.set(0, repeat_dims(restore_dims(g, shape, leading), shape, set));
-    });
+    record("sum_to", out, inputs(x),
+           [shape = x.shape(), set, leading](const Tensor& g, Gradients& to) {
+             to.set(0, repeat_dims(restore_dims(g, shape, leading), shape, set));
+           });
   }
   return out;
 }
@@ -64,7 +69,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
   check_defined("prod", x);
   const DimSet set = dim_set("prod", x, dims);
-  Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Multiplying>{}), set, keepdim);
+  Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Multiplying>{}),
+                         set, keepdim);
   if (recording(x)) {
     record("prod", out, inputs(x), [x = Saved(x), set](const Tensor& g, Gradients& to) {
       const Tensor& value = x.get("prod");

@@ -27,7 +27,8 @@ struct ExtremeGradient {
 // The extreme of x over the set, reduced dims kept, in x's dtype.
 template <class Extreme>
 Tensor extreme_of(const char* name, const Tensor& x, DimSet set) {
-  WEFT_CHECK(reduced_count(x, set) > 0, name, "expected at least one value to choose from, got shape ", x.shape());
+  WEFT_CHECK(reduced_count(x, set) > 0, name,
+             "expected at least one value to choose from, got shape ", x.shape());
   return reduce<Numbers::any>(x, set, x.dtype(), Plain<Extreme>{});
 }
 
@@ -38,18 +39,22 @@ Tensor extreme(const char* name, const Tensor& x, const Shape& dims, bool keepdi
   const Tensor wide = extreme_of<Extreme>(name, x, set);
   Tensor out = drop_dims(wide, set, keepdim);
   if (recording(x)) {
-    record(name, out, inputs(x), [name, x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& grads) {
-      const Tensor& value = x.get(name);
-      const DType compute = compute_dtype(value.dtype());
-      const Tensor best = to(wide.get(name), compute);
-      const Tensor ties = reduce<Numbers::real>(value, set, compute, CountEqual{}, best);
-      grads.set(0, gradient_like(value, ExtremeGradient{}, restore_dims(g, value.shape(), set), value, best, ties));
-    });
+    record(
+        name, out, inputs(x),
+        [name, x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& grads) {
+          const Tensor& value = x.get(name);
+          const DType compute = compute_dtype(value.dtype());
+          const Tensor best = to(wide.get(name), compute);
+          const Tensor ties = reduce<Numbers::real>(value, set, compute, CountEqual{}, best);
+          grads.set(0, gradient_like(value, ExtremeGradient{}, restore_dims(g, value.shape(), set),
+                                     value, best, ties));
+        });
   }
   return out;
 }
 
-// For each value of `best` (x with `dim` reduced to size 1), the first index along dim that holds it.
+// For each value of `best` (x with `dim` reduced to size 1), the first index along dim that holds
+// it.
 template <class T>
 void find_first(const Tensor& x, int dim, const Tensor& best, int64_t* out) {
   constexpr int64_t kStride = 64;  // values looked at together
@@ -63,31 +68,39 @@ void find_first(const Tensor& x, int dim, const Tensor& best, int64_t* out) {
   const int64_t length = x.dims() > 0 ? x.shape()[dim] : 1;
   const int64_t stride = x.dims() > 0 ? x.strides()[dim] : 1;
   const int64_t width = size_of(x.dtype());
-  parallel_for(0, best.numel(), std::max<int64_t>(1, 16384 / length), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T wanted;
-      load_run(&wanted, best.raw() + values.offset(i) * width, x.dtype(), 1, 1);
-      const std::byte* line = x.raw() + lines.offset(i) * width;
-      T buffer[kStride];
-      int64_t found = -1;
-      for (int64_t at = 0; found < 0 && at < length; at += kStride) {
-        const int64_t count = std::min(kStride, length - at);
-        load_run(buffer, line + at * stride * width, x.dtype(), stride, count);
-        for (int64_t k = 0; found < 0 && k < count; ++k) {
-          if (buffer[k] == wanted || (wanted != wanted && buffer[k] != buffer[k])) found = at + k;
-        }
-      }
-      out[i] = found;
-    }
-  });
+  parallel_for(0, best.numel(), std::max<int64_t>(1, 16384 / length),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   T wanted;
+                   load_run(&wanted, best.raw() + values.offset(i) * width, x.dtype(), 1, 1);
+                   const std::byte* line = x.raw() + lines.offset(i) * width;
+                   T buffer[kStride];
+                   int64_t found = -1;
+                   for (int64_t at = 0; found < 0 && at < length; at += kStride) {
+                     const int64_t count = std::min(kStride, length - at);
+                     load_run(buffer, line + at * stride * width, x.dtype(), stride, count);
+                     for (int64_t k = 0; found < 0 && k < count; ++k) {
+                       if (buffer[k] == wanted || (wanted != wanted && buffer[k] != buffer[k]))
+                         found = at + k;
+                     }
+                   }
+                   out[i] = found;
+                 }
+               });
 }
 
 Tensor index_of(const Tensor& x, int dim, const Tensor& best) {
   const Tensor index = empty(best.shape(), {i64, x.device()});
   switch (compute_dtype(x.dtype())) {
-    case DType::f32: find_first<float>(x, dim, best, index.data<int64_t>()); break;
-    case DType::f64: find_first<double>(x, dim, best, index.data<int64_t>()); break;
-    default: find_first<int64_t>(x, dim, best, index.data<int64_t>()); break;
+    case DType::f32:
+      find_first<float>(x, dim, best, index.data<int64_t>());
+      break;
+    case DType::f64:
+      find_first<double>(x, dim, best, index.data<int64_t>());
+      break;
+    default:
+      find_first<int64_t>(x, dim, best, index.data<int64_t>());
+      break;
   }
   return index;
 }
@@ -101,10 +114,12 @@ ValuesIndices extreme_along(const char* name, const Tensor& x, int64_t dim, bool
   const Tensor index = index_of(x, at, wide);
   ValuesIndices out{drop_dims(wide, set, keepdim), drop_dims(index, set, keepdim)};
   if (recording(x)) {
-    record(name, out.values, inputs(x), [shape = x.shape(), index, at, set](const Tensor& g, Gradients& to) {
-      if (shape.empty()) return to.set(0, g);
-      to.set(0, scatter_add(zeros(shape, g.options()), at, index, restore_dims(g, shape, set)));
-    });
+    record(name, out.values, inputs(x),
+           [shape = x.shape(), index, at, set](const Tensor& g, Gradients& to) {
+             if (shape.empty()) return to.set(0, g);
+             to.set(0,
+                    scatter_add(zeros(shape, g.options()), at, index, restore_dims(g, shape, set)));
+           });
   }
   return out;
 }
@@ -126,17 +141,37 @@ Tensor position(const char* name, const Tensor& x) {
 
 }  // namespace
 
-Tensor amax(const Tensor& x, const Shape& dims, bool keepdim) { return extreme<Maximal>("amax", x, dims, keepdim); }
-Tensor amin(const Tensor& x, const Shape& dims, bool keepdim) { return extreme<Minimal>("amin", x, dims, keepdim); }
-Tensor max(const Tensor& x) { return extreme<Maximal>("max", x, {}, false); }
-Tensor min(const Tensor& x) { return extreme<Minimal>("min", x, {}, false); }
+Tensor amax(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extreme<Maximal>("amax", x, dims, keepdim);
+}
+Tensor amin(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extreme<Minimal>("amin", x, dims, keepdim);
+}
+Tensor max(const Tensor& x) {
+  return extreme<Maximal>("max", x, {}, false);
+}
+Tensor min(const Tensor& x) {
+  return extreme<Minimal>("min", x, {}, false);
+}
 
-ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) { return extreme_along<Maximal>("max", x, dim, keepdim); }
-ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim) { return extreme_along<Minimal>("min", x, dim, keepdim); }
+ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) {
+  return extreme_along<Maximal>("max", x, dim, keepdim);
+}
+ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim) {
+  return extreme_along<Minimal>("min", x, dim, keepdim);
+}
 
-Tensor argmax(const Tensor& x) { return position<Maximal>("argmax", x); }
-Tensor argmin(const Tensor& x) { return position<Minimal>("argmin", x); }
-Tensor argmax(const Tensor& x, int64_t dim, bool keepdim) { return position<Maximal>("argmax", x, dim, keepdim); }
-Tensor argmin(const Tensor& x, int64_t dim, bool keepdim) { return position<Minimal>("argmin", x, dim, keepdim); }
+Tensor argmax(const Tensor& x) {
+  return position<Maximal>("argmax", x);
+}
+Tensor argmin(const Tensor& x) {
+  return position<Minimal>("argmin", x);
+}
+Tensor argmax(const Tensor& x, int64_t dim, bool keepdim) {
+  return position<Maximal>("argmax", x, dim, keepdim);
+}
+Tensor argmin(const Tensor& x, int64_t dim, bool keepdim) {
+  return position<Minimal>("argmin", x, dim, keepdim);
+}
 
 }  // namespace weft

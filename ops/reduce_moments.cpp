@@ -1,12 +1,12 @@
 // Reductions of centred or powered values: variance, norms, log-sum-exp.
-#include <cmath>
-
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/gradient.h"
 #include "ops/detail/reducers.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
+
+#include <cmath>
 
 namespace weft {
 
@@ -32,14 +32,23 @@ struct DeviationGradient {
 };
 
 struct SquareRoot {
-  template <class V> V operator()(V x) const { return functors::sqrt(x); }
+  template <class V>
+  V operator()(V x) const {
+    return functors::sqrt(x);
+  }
 };
 struct LogPlus {
-  template <class V> V operator()(V total, V shift) const { return functors::log(total) + shift; }
+  template <class V>
+  V operator()(V total, V shift) const {
+    return functors::log(total) + shift;
+  }
 };
 struct Root {
   double exponent;
-  template <class V> V operator()(V x) const { return functors::pow(x, constant<V>(exponent)); }
+  template <class V>
+  V operator()(V x) const {
+    return functors::pow(x, constant<V>(exponent));
+  }
 };
 
 template <class V>
@@ -53,11 +62,15 @@ struct NormGradient {
   template <class V>
   V operator()(V g, V x, V norm) const {
     const V ratio = functors::pow(functors::fabs(x) / norm, constant<V>(p - 1));
-    return where((norm == constant<V>(0)) | (x == constant<V>(0)), constant<V>(0), g * sign(x) * ratio);
+    return where((norm == constant<V>(0)) | (x == constant<V>(0)), constant<V>(0),
+                 g * sign(x) * ratio);
   }
 };
 struct OneNormGradient {
-  template <class V> V operator()(V g, V x) const { return g * sign(x); }
+  template <class V>
+  V operator()(V g, V x) const {
+    return g * sign(x);
+  }
 };
 struct TwoNormGradient {
   template <class V>
@@ -94,7 +107,7 @@ Tensor map(const Tensor& x, const F& f) {
 struct Moments {
   Tensor mean;  // of the compute type, reduced dims kept as 1
   Tensor variance;
-  double count;     // n - correction, at least 0
+  double count;  // n - correction, at least 0
 };
 
 Moments moments(const Tensor& x, DimSet set, int64_t correction) {
@@ -129,10 +142,12 @@ Tensor var(const Tensor& x, const Shape& dims, int64_t correction, bool keepdim)
   const Moments m = moments(x, set, correction);
   Tensor out = drop_dims(to(m.variance, x.dtype()), set, keepdim);
   if (recording(x)) {
-    record("var", out, inputs(x), [x = Saved(x), mean = m.mean, scale = 2 / m.count, set](const Tensor& g, Gradients& to) {
-      const Tensor& value = x.get("var");
-      to.set(0, gradient_like(value, VarianceGradient{scale}, restore_dims(g, value.shape(), set), value, mean));
-    });
+    record("var", out, inputs(x),
+           [x = Saved(x), mean = m.mean, scale = 2 / m.count, set](const Tensor& g, Gradients& to) {
+             const Tensor& value = x.get("var");
+             to.set(0, gradient_like(value, VarianceGradient{scale},
+                                     restore_dims(g, value.shape(), set), value, mean));
+           });
   }
   return out;
 }
@@ -144,12 +159,14 @@ Tensor stddev(const Tensor& x, const Shape& dims, int64_t correction, bool keepd
   const Tensor deviation = map(m.variance, SquareRoot{});
   Tensor out = drop_dims(to(deviation, x.dtype()), set, keepdim);
   if (recording(x)) {
-    record("stddev", out, inputs(x), [x = Saved(x), mean = m.mean, deviation = Saved::output(deviation),
-                                      scale = 1 / m.count, set](const Tensor& g, Gradients& to) {
-      const Tensor& value = x.get("stddev");
-      to.set(0, gradient_like(value, DeviationGradient{scale}, restore_dims(g, value.shape(), set), value, mean,
-                              deviation.get("stddev")));
-    });
+    record("stddev", out, inputs(x),
+           [x = Saved(x), mean = m.mean, deviation = Saved::output(deviation), scale = 1 / m.count,
+            set](const Tensor& g, Gradients& to) {
+             const Tensor& value = x.get("stddev");
+             to.set(0, gradient_like(value, DeviationGradient{scale},
+                                     restore_dims(g, value.shape(), set), value, mean,
+                                     deviation.get("stddev")));
+           });
   }
   return out;
 }
@@ -158,42 +175,51 @@ Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
   check_floating("norm", x);
   WEFT_CHECK(!std::isnan(p), "norm", "expected a number p, got ", p);
   const DimSet set = dim_set("norm", x, dims);
-  WEFT_CHECK(p >= 0 || reduced_count(x, set) > 0, "norm", "expected at least one value for p = ", p, ", got shape ",
-             x.shape());
+  WEFT_CHECK(p >= 0 || reduced_count(x, set) > 0, "norm", "expected at least one value for p = ", p,
+             ", got shape ", x.shape());
   const Tensor wide = wide_norm(x, set, p);
   Tensor out = drop_dims(to(wide, x.dtype()), set, keepdim);
   if (recording(x)) {
-    record("norm", out, inputs(x), [x = Saved(x), wide = Saved::output(wide), p, set](const Tensor& g, Gradients& to) {
-      const Tensor& value = x.get("norm");
-      const Tensor& length = wide.get("norm");
-      const Tensor thin = restore_dims(g, value.shape(), set);
-      if (p == 0) return to.set(0, zeros_like(value));
-      if (p == 1) return to.set(0, gradient_like(value, OneNormGradient{}, thin, value));
-      if (p == 2) return to.set(0, gradient_like(value, TwoNormGradient{}, thin, value, length));
-      if (!std::isinf(p)) return to.set(0, gradient_like(value, NormGradient{p}, thin, value, length));
-      const Tensor ties = reduce<Numbers::real>(value, set, length.dtype(), CountEqualMagnitude{}, length);
-      to.set(0, gradient_like(value, ExtremeNormGradient{}, thin, value, length, ties));
-    });
+    record("norm", out, inputs(x),
+           [x = Saved(x), wide = Saved::output(wide), p, set](const Tensor& g, Gradients& to) {
+             const Tensor& value = x.get("norm");
+             const Tensor& length = wide.get("norm");
+             const Tensor thin = restore_dims(g, value.shape(), set);
+             if (p == 0) return to.set(0, zeros_like(value));
+             if (p == 1) return to.set(0, gradient_like(value, OneNormGradient{}, thin, value));
+             if (p == 2)
+               return to.set(0, gradient_like(value, TwoNormGradient{}, thin, value, length));
+             if (!std::isinf(p))
+               return to.set(0, gradient_like(value, NormGradient{p}, thin, value, length));
+             const Tensor ties =
+                 reduce<Numbers::real>(value, set, length.dtype(), CountEqualMagnitude{}, length);
+             to.set(0, gradient_like(value, ExtremeNormGradient{}, thin, value, length, ties));
+           });
   }
   return out;
 }
 
-Tensor norm(const Tensor& x, double p) { return norm(x, p, Shape{}); }
+Tensor norm(const Tensor& x, double p) {
+  return norm(x, p, Shape{});
+}
 
 Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
   check_floating("logsumexp", x);
   const DimSet set = dim_set("logsumexp", x, dims);
   const DType compute = compute_dtype(x.dtype());
-  const Tensor shift = map(reduce<Numbers::real>(x, set, compute, Plain<Maximal>{}), FiniteOrZero{});
+  const Tensor shift =
+      map(reduce<Numbers::real>(x, set, compute, Plain<Maximal>{}), FiniteOrZero{});
   const Tensor total = reduce<Numbers::real>(x, set, compute, CentredExps{}, shift);
   const Tensor wide = gradient_like(total, LogPlus{}, total, shift);
   Tensor out = drop_dims(to(wide, x.dtype()), set, keepdim);
   if (recording(x)) {
-    record("logsumexp", out, inputs(x), [x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& to) {
-      const Tensor& value = x.get("logsumexp");
-      const Tensor thin = restore_dims(g, value.shape(), set);
-      to.set(0, gradient_like(value, LogSumExpGradient{}, thin, value, wide.get("logsumexp")));
-    });
+    record("logsumexp", out, inputs(x),
+           [x = Saved(x), wide = Saved::output(wide), set](const Tensor& g, Gradients& to) {
+             const Tensor& value = x.get("logsumexp");
+             const Tensor thin = restore_dims(g, value.shape(), set);
+             to.set(0,
+                    gradient_like(value, LogSumExpGradient{}, thin, value, wide.get("logsumexp")));
+           });
   }
   return out;
 }

@@ -12,20 +12,22 @@ template <class T>
 void scan(const Tensor& out, const Tensor& x, int dim, bool from_back) {
   const int64_t size = x.shape()[dim];
   int64_t inner = 1;
-  for (int d = dim + 1; d < x.dims(); ++d) inner *= x.shape()[d];
+  for (int d = dim + 1; d < x.dims(); ++d)
+    inner *= x.shape()[d];
   const T* in = x.data<T>();
   T* sums = out.data<T>();
-  parallel_for(0, x.numel() / size, std::max<int64_t>(1, 4096 / size), [&](int64_t begin, int64_t end) {
-    for (int64_t lane = begin; lane < end; ++lane) {
-      const int64_t start = lane / inner * size * inner + lane % inner;
-      T sum{};
-      for (int64_t i = 0; i < size; ++i) {
-        const int64_t at = start + (from_back ? size - 1 - i : i) * inner;
-        sum += in[at];
-        sums[at] = sum;
-      }
-    }
-  });
+  parallel_for(0, x.numel() / size, std::max<int64_t>(1, 4096 / size),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t lane = begin; lane < end; ++lane) {
+                   const int64_t start = lane / inner * size * inner + lane % inner;
+                   T sum{};
+                   for (int64_t i = 0; i < size; ++i) {
+                     const int64_t at = start + (from_back ? size - 1 - i : i) * inner;
+                     sum += in[at];
+                     sums[at] = sum;
+                   }
+                 }
+               });
 }
 
 Tensor scanned(const Tensor& x, int dim, bool from_back) {
@@ -52,7 +54,8 @@ Tensor cumsum(const Tensor& x, int64_t dim) {
   if (x.dims() == 0) return is_floating(x.dtype()) ? clone(x) : to(x, i64);
   Tensor out = scanned(x.detach(), along, false);
   if (recording(x)) {
-    record("cumsum", out, inputs(x), [along](const Tensor& g, Gradients& to) { to.set(0, scanned(g, along, true)); });
+    record("cumsum", out, inputs(x),
+           [along](const Tensor& g, Gradients& to) { to.set(0, scanned(g, along, true)); });
   }
   return out;
 }

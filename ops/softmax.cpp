@@ -1,13 +1,13 @@
 #include "ops/softmax.h"
 
-#include <vector>
-
 #include "autograd/record.h"
 #include "core/parallel.h"
 #include "ops/detail/convert.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/reducers.h"
 #include "ops/detail/runs.h"
+
+#include <vector>
 
 namespace weft {
 
@@ -30,7 +30,9 @@ struct Lines {
     }
     if (lines.dims() > 0) stride = lines.strides()[dim];
   }
-  std::byte* at(int64_t line) const { return tensor.raw() + starts.offset(line) * size_of(tensor.dtype()); }
+  std::byte* at(int64_t line) const {
+    return tensor.raw() + starts.offset(line) * size_of(tensor.dtype());
+  }
   template <class T>
   bool direct() const {
     return stride == 1 && tensor.dtype() == dtype_of<T>;
@@ -49,20 +51,23 @@ template <class T, class F>
 void for_lines(const Tensor& out, const Tensor& a, const Tensor& b, int dim, const F& f) {
   if (out.numel() == 0) return;
   const int64_t count = out.dims() > 0 ? out.shape()[dim] : 1;
-  const auto order = memory_order(out.strides());  // neighbouring lines share cache lines where count is not innermost
+  const auto order = memory_order(
+      out.strides());  // neighbouring lines share cache lines where count is not innermost
   const Lines to(out, dim, order);
   const Lines first(a, dim, order);
   const Lines second(b, dim, order);
-  parallel_for(0, out.numel() / count, std::max<int64_t>(1, kGrain / count), [&](int64_t begin, int64_t end) {
-    const bool buffered = !to.direct<T>() || !first.direct<T>() || !second.direct<T>();
-    std::vector<T> buffer(buffered ? static_cast<size_t>(3 * count) : 0);
-    for (int64_t line = begin; line < end; ++line) {
-      T* result = to.direct<T>() ? reinterpret_cast<T*>(to.at(line)) : buffer.data();
-      f(result, first.load(line, count, buffer.data() + count), second.load(line, count, buffer.data() + 2 * count),
-        count);
-      if (!to.direct<T>()) store_run(to.at(line), out.dtype(), to.stride, result, count);
-    }
-  });
+  parallel_for(0, out.numel() / count, std::max<int64_t>(1, kGrain / count),
+               [&](int64_t begin, int64_t end) {
+                 const bool buffered = !to.direct<T>() || !first.direct<T>() || !second.direct<T>();
+                 std::vector<T> buffer(buffered ? static_cast<size_t>(3 * count) : 0);
+                 for (int64_t line = begin; line < end; ++line) {
+                   T* result = to.direct<T>() ? reinterpret_cast<T*>(to.at(line)) : buffer.data();
+                   f(result, first.load(line, count, buffer.data() + count),
+                     second.load(line, count, buffer.data() + 2 * count), count);
+                   if (!to.direct<T>())
+                     store_run(to.at(line), out.dtype(), to.stride, result, count);
+                 }
+               });
 }
 
 // out[i] = f(a[i], b[i]), the last few through padded packets.
@@ -124,23 +129,29 @@ Tensor softmax_along(const char* name, const Tensor& x, int64_t dim, bool log) {
     });
   });
   if (recording(x)) {
-    record(name, out, inputs(x), [name, y = Saved::output(out), along, log](const Tensor& g, Gradients& to) {
-      const Tensor& value = y.get(name);
-      const Tensor dx = empty_like(value);
-      by_compute_type(value.dtype(), [&]<class T>() {
-        for_lines<T>(dx, g, value, along, [=](T* d, const T* gradient, const T* result, int64_t count) {
-          gradient_line(d, gradient, result, count, log);
-        });
-      });
-      to.set(0, dx);
-    });
+    record(name, out, inputs(x),
+           [name, y = Saved::output(out), along, log](const Tensor& g, Gradients& to) {
+             const Tensor& value = y.get(name);
+             const Tensor dx = empty_like(value);
+             by_compute_type(value.dtype(), [&]<class T>() {
+               for_lines<T>(dx, g, value, along,
+                            [=](T* d, const T* gradient, const T* result, int64_t count) {
+                              gradient_line(d, gradient, result, count, log);
+                            });
+             });
+             to.set(0, dx);
+           });
   }
   return out;
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim) { return softmax_along("softmax", x, dim, false); }
-Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_along("log_softmax", x, dim, true); }
+Tensor softmax(const Tensor& x, int64_t dim) {
+  return softmax_along("softmax", x, dim, false);
+}
+Tensor log_softmax(const Tensor& x, int64_t dim) {
+  return softmax_along("log_softmax", x, dim, true);
+}
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Order along a dim. NaN counts as the largest value, as in NumPy and PyTorch; equal values keep their order.
+// Order along a dim. NaN counts as the largest value, as in NumPy and PyTorch; equal values keep
+// their order.
 #pragma once
 
 #include "core/tensor.h"

@@ -1,10 +1,10 @@
-// Other looks at the same elements. Views share storage with x and are differentiable; none copies, but for reshape and
-// flatten where no stride pattern fits.
+// Other looks at the same elements. Views share storage with x and are differentiable; none copies,
+// but for reshape and flatten where no stride pattern fits.
 #pragma once
 
-#include <vector>
-
 #include "core/tensor.h"
+
+#include <vector>
 
 namespace weft {
 
@@ -17,9 +17,10 @@ Tensor flatten(const Tensor& x, int64_t from = 0, int64_t to = -1);
 Tensor permute(const Tensor& x, const Shape& dims);
 Tensor transpose(const Tensor& x, int64_t a, int64_t b);
 
-// Elements begin, begin + step, … before end along dim. Negative begin and end count from the end, both are clamped, as
-// in Python; step is at least 1.
-Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1);
+// Elements begin, begin + step, … before end along dim. Negative begin and end count from the end,
+// both are clamped, as in Python; step is at least 1.
+Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end = INT64_MAX,
+             int64_t step = 1);
 // One index of a dim, which vanishes. Negative counts from the end; outside is an error.
 Tensor select(const Tensor& x, int64_t dim, int64_t index);
 // `length` elements from `start` on; outside is an error.
@@ -33,8 +34,8 @@ Tensor squeeze(const Tensor& x, int64_t dim);
 // A new dim of size 1 at `dim`.
 Tensor unsqueeze(const Tensor& x, int64_t dim);
 
-// Parts along dim: of the given sizes, which add up to it; of `size` each, the last one shorter; or at most `count` of
-// equal size, the last one shorter.
+// Parts along dim: of the given sizes, which add up to it; of `size` each, the last one shorter; or
+// at most `count` of equal size, the last one shorter.
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t dim = 0);

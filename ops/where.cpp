@@ -8,15 +8,18 @@ namespace {
 using detail::Domain;
 
 struct Choose {
-  template <class V> V operator()(V condition, V a, V b) const {
+  template <class V>
+  V operator()(V condition, V a, V b) const {
     return functors::where(condition != functors::constant<V>(0), a, b);
   }
 };
 // The gradient of a (keep = 1) or of b (keep = 0): g where that one was chosen.
 struct ChooseGradient {
   double keep;
-  template <class V> V operator()(V g, V condition) const {
-    return functors::where((condition != functors::constant<V>(0)) == (functors::constant<V>(keep) != functors::constant<V>(0)),
+  template <class V>
+  V operator()(V g, V condition) const {
+    return functors::where((condition != functors::constant<V>(0)) ==
+                               (functors::constant<V>(keep) != functors::constant<V>(0)),
                            g, functors::constant<V>(0));
   }
 };
@@ -26,19 +29,23 @@ void check_mask(const char* op, const Tensor& mask) {
   WEFT_CHECK(mask.dtype() == boolean, op, "expected a mask of bool, got ", mask.dtype());
 }
 
-Tensor choose(const char* name, const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype) {
-  const Shape shape = broadcast_shapes(broadcast_shapes(a.shape(), b.shape(), name), condition.shape(), name);
+Tensor choose(const char* name, const Tensor& condition, const Tensor& a, const Tensor& b,
+              DType dtype) {
+  const Shape shape =
+      broadcast_shapes(broadcast_shapes(a.shape(), b.shape(), name), condition.shape(), name);
   const std::array<const Tensor*, 3> list{&a, &b, &condition};
   Tensor out = detail::elementwise_output(shape, dtype, list);
   detail::apply<Choose, Domain::any>(out, dtype, {}, condition, a, b);
   if (recording(a, b)) {
     record(name, out, inputs(a, b),
-           [name, condition = Saved(condition), a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
-            b_dtype = b.dtype()](const Tensor& g, Gradients& to) {
-             const auto one = [&](size_t input, double keep, const Shape& to_shape, DType to_dtype) {
+           [name, condition = Saved(condition), a_shape = a.shape(), b_shape = b.shape(),
+            a_dtype = a.dtype(), b_dtype = b.dtype()](const Tensor& g, Gradients& to) {
+             const auto one = [&](size_t input, double keep, const Shape& to_shape,
+                                  DType to_dtype) {
                if (!to.wants(input)) return;
                const Tensor d = empty_like(g);
-               detail::apply<ChooseGradient, Domain::real>(d, g.dtype(), {keep}, g, condition.get(name));
+               detail::apply<ChooseGradient, Domain::real>(d, g.dtype(), {keep}, g,
+                                                           condition.get(name));
                to.set(input, detail::to_input(d, to_shape, to_dtype));
              };
              one(0, 1, a_shape, a_dtype);

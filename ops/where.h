@@ -5,7 +5,8 @@
 
 namespace weft {
 
-// a where condition holds, b elsewhere. The condition is bool; all three broadcast, a and b promote.
+// a where condition holds, b elsewhere. The condition is bool; all three broadcast, a and b
+// promote.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);

@@ -12,8 +12,8 @@ void AdamRule<decoupled>::check(const AdamOptions& options) {
   WEFT_CHECK(is_beta(options.beta1), kName, "expected a beta1 in [0, 1), got ", options.beta1);
   WEFT_CHECK(is_beta(options.beta2), kName, "expected a beta2 in [0, 1), got ", options.beta2);
   WEFT_CHECK(options.eps >= 0, kName, "expected an eps of 0 or more, got ", options.eps);
-  WEFT_CHECK(options.weight_decay.value_or(0) >= 0, kName, "expected a weight_decay of 0 or more, got ",
-             *options.weight_decay);
+  WEFT_CHECK(options.weight_decay.value_or(0) >= 0, kName,
+             "expected a weight_decay of 0 or more, got ", *options.weight_decay);
 }
 
 template <bool decoupled>

@@ -1,10 +1,10 @@
 // Adam, and AdamW with its decoupled weight decay: optim/update.h has formulas and sources.
 #pragma once
 
-#include <optional>
-
 #include "optim/optimizer.h"
 #include "optim/update.h"
+
+#include <optional>
 
 namespace weft::optim {
 
@@ -13,8 +13,8 @@ struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  // Adam adds it to the gradient, AdamW takes it from the parameter: p *= 1 - lr * weight_decay. Unless given: 0 for
-  // Adam, 0.01 for AdamW.
+  // Adam adds it to the gradient, AdamW takes it from the parameter: p *= 1 - lr * weight_decay.
+  // Unless given: 0 for Adam, 0.01 for AdamW.
   std::optional<double> weight_decay = {};
 };
 

@@ -1,18 +1,19 @@
-// Many flat runs of elements as one list of blocks, so that a whole model is worked through in one fork of the
-// threads instead of one a parameter.
+// Many flat runs of elements as one list of blocks, so that a whole model is worked through in one
+// fork of the threads instead of one a parameter.
 #pragma once
+
+#include "core/parallel.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "core/parallel.h"
-
 namespace weft::optim {
 
 class Blocks {
  public:
-  // Elements of a block; the last one of a run may be shorter. Sums over blocks depend on this number.
+  // Elements of a block; the last one of a run may be shorter. Sums over blocks depend on this
+  // number.
   static constexpr int64_t kSize = 4096;
 
   void clear() { runs_.clear(), total_ = 0; }
@@ -25,21 +26,24 @@ class Blocks {
   // Number of the first block of a run.
   int64_t first(size_t run) const { return runs_[run].first; }
 
-  // Calls f(run, begin, end) over disjoint intervals of elements that cover every run. Intervals begin on block
-  // borders and end on them or at the run's end.
+  // Calls f(run, begin, end) over disjoint intervals of elements that cover every run. Intervals
+  // begin on block borders and end on them or at the run's end.
   template <class F>
   void parallel(const F& f) const {
     constexpr int64_t kGrain = 4;
     parallel_for(0, total_, kGrain, [&](int64_t block, int64_t last) {
-      // The last run that begins at or before `block`: runs without elements begin where the next one does.
+      // The last run that begins at or before `block`: runs without elements begin where the next
+      // one does.
       auto run = std::upper_bound(runs_.begin(), runs_.end(), block,
-                                  [](int64_t at, const Run& r) { return at < r.first; }) - 1;
+                                  [](int64_t at, const Run& r) { return at < r.first; }) -
+                 1;
       for (; block < last; ++run) {
         const int64_t begin = (block - run->first) * kSize;
         const int64_t end = std::min(run->count, (last - run->first) * kSize);
         f(static_cast<size_t>(run - runs_.begin()), begin, end);
         block = run->first + (end + kSize - 1) / kSize;
-        while (run + 1 != runs_.end() && run[1].count == 0) ++run;
+        while (run + 1 != runs_.end() && run[1].count == 0)
+          ++run;
       }
     });
   }

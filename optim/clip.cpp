@@ -1,12 +1,12 @@
 #include "optim/clip.h"
 
+#include "autograd/grad_mode.h"
+#include "ops/copy.h"
+#include "optim/blocks.h"
+
 #include <bit>
 #include <cmath>
 #include <limits>
-
-#include "autograd/grad_mode.h"
-#include "optim/blocks.h"
-#include "ops/copy.h"
 
 namespace weft::optim {
 namespace {
@@ -36,17 +36,22 @@ std::vector<Gradient> gradients_of(const Parameters& parameters) {
 
 Blocks blocks_of(const std::vector<Gradient>& gradients) {
   Blocks blocks;
-  for (const Gradient& gradient : gradients) blocks.add(gradient.tensor.numel());
+  for (const Gradient& gradient : gradients)
+    blocks.add(gradient.tensor.numel());
   return blocks;
 }
 
 template <class F>
 void dispatch_floating(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f64: return f.template operator()<double>();
-    case DType::bf16: return f.template operator()<BFloat16>();
-    case DType::f16: return f.template operator()<Float16>();
-    default: return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    case DType::f16:
+      return f.template operator()<Float16>();
+    default:
+      return f.template operator()<float>();
   }
 }
 
@@ -58,15 +63,18 @@ void change(const std::vector<Gradient>& gradients, const F& f) {
     dispatch_floating(tensor.dtype(), [&]<class T>() {
       using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
       T* values = tensor.data<T>();
-      for (int64_t i = begin; i < end; ++i) values[i] = T(f(static_cast<Wide>(values[i])));
+      for (int64_t i = begin; i < end; ++i)
+        values[i] = T(f(static_cast<Wide>(values[i])));
     });
   });
-  for (const Gradient& gradient : gradients) gradient.tensor.bump_version();
+  for (const Gradient& gradient : gradients)
+    gradient.tensor.bump_version();
 }
 
 // The norm of each gradient: squared for norm 2.
 std::vector<double> norms_of(const std::vector<Gradient>& gradients, double norm) {
-  WEFT_CHECK(norm == 2 || norm == kInfinity, "grad_norm", "expected the norm 2 or infinity, got ", norm);
+  WEFT_CHECK(norm == 2 || norm == kInfinity, "grad_norm", "expected the norm 2 or infinity, got ",
+             norm);
   const Blocks blocks = blocks_of(gradients);
   std::vector<double> of_block(static_cast<size_t>(blocks.total()));
   blocks.parallel([&](size_t run, int64_t begin, int64_t end) {
@@ -92,7 +100,8 @@ std::vector<double> norms_of(const std::vector<Gradient>& gradients, double norm
 
 double combine(const std::vector<double>& norms, double norm) {
   const auto count = static_cast<int64_t>(norms.size());
-  return norm == 2 ? std::sqrt(tree_sum(norms.data(), count)) : block_max_magnitude(norms.data(), count);
+  return norm == 2 ? std::sqrt(tree_sum(norms.data(), count))
+                   : block_max_magnitude(norms.data(), count);
 }
 
 }  // namespace
@@ -155,8 +164,8 @@ double clip_grad_norm(const Parameters& parameters, double max_norm, ClipOptions
   if (!std::isfinite(total)) {
     if (!options.error_if_nonfinite) return total;
     for (size_t i = 0; i < norms.size(); ++i) {
-      WEFT_CHECK(std::isfinite(norms[i]), "clip_grad_norm", "expected finite gradients, got ", norms[i],
-                 " in the norm of parameter ", *gradients[i].name);
+      WEFT_CHECK(std::isfinite(norms[i]), "clip_grad_norm", "expected finite gradients, got ",
+                 norms[i], " in the norm of parameter ", *gradients[i].name);
     }
     throw_error("clip_grad_norm", {"expected a finite norm of all gradients, got ", total});
   }

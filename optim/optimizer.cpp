@@ -1,21 +1,23 @@
 #include "optim/optimizer.h"
 
-#include <array>
-#include <cstring>
-#include <unordered_map>
-#include <unordered_set>
-
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
+
+#include <array>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace weft::optim {
 namespace {
 
 constexpr size_t kMaxStates = 4;
 
-bool is_16_bit(DType dtype) { return dtype == f16 || dtype == bf16; }
+bool is_16_bit(DType dtype) {
+  return dtype == f16 || dtype == bf16;
+}
 
 Tensor zero_state(const Tensor& parameter) {
   Tensor state = empty_like(parameter, compute_dtype(parameter.dtype()));
@@ -27,15 +29,16 @@ bool same_layout(const Tensor& a, const Tensor& b) {
   return a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous());
 }
 
-// `state` in the layout and compute dtype of `parameter`, which may have been converted since it was made.
+// `state` in the layout and compute dtype of `parameter`, which may have been converted since it
+// was made.
 void follow(Tensor& state, const Tensor& parameter) {
   const DType dtype = compute_dtype(parameter.dtype());
   if (state.dtype() != dtype) state = to(state, dtype);
   if (!same_layout(state, parameter)) state = copy_in_layout_of(parameter, state);
 }
 
-// Takes what was written into a 16-bit parameter since its last step into its master. Elements that still are the
-// master's rounding keep the master's full precision.
+// Takes what was written into a 16-bit parameter since its last step into its master. Elements that
+// still are the master's rounding keep the master's full precision.
 void renew_master(const Tensor& master, const Tensor& parameter) {
   constexpr int64_t kRun = 512;
   std::array<float, kRun> given;
@@ -70,20 +73,21 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   }
   std::vector<Entry> fresh;
   for (const auto& [given_name, tensor] : parameters.list()) {
-    WEFT_CHECK(tensor.defined(), name(), "expected a tensor as parameter ", given_name, ", got none");
+    WEFT_CHECK(tensor.defined(), name(), "expected a tensor as parameter ", given_name,
+               ", got none");
     WEFT_CHECK(tensor.is_leaf() && is_floating(tensor.dtype()), name(),
                "expected a floating leaf as parameter ", given_name, ", got ",
                tensor.is_leaf() ? "one of " + to_string(tensor.dtype()) : "an operator's result");
-    WEFT_CHECK(tensor.is_dense(), name(), "expected a parameter without gaps in memory, got ", given_name,
-               " of shape ", tensor.shape(), " and strides ", tensor.strides());
+    WEFT_CHECK(tensor.is_dense(), name(), "expected a parameter without gaps in memory, got ",
+               given_name, " of shape ", tensor.shape(), " and strides ", tensor.strides());
     WEFT_CHECK(bodies.insert(tensor.body()).second, name(), "expected every parameter once, got ",
                given_name, " twice");
     // Positions name the parameters of later groups, too.
     std::string own = given_name;
     const bool by_position = group > 0 && own.find_first_not_of("0123456789") == std::string::npos;
     if (by_position) own = std::to_string(entries_.size() + fresh.size());
-    WEFT_CHECK(names.insert(own).second, name(), "expected parameters of different names, got ", own,
-               " twice");
+    WEFT_CHECK(names.insert(own).second, name(), "expected parameters of different names, got ",
+               own, " twice");
     Entry entry;
     entry.name = std::move(own);
     entry.parameter = tensor;
@@ -95,11 +99,13 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
 }
 
 void Optimizer::check_group(int64_t group) const {
-  WEFT_CHECK(group >= 0 && group < groups(), name(), "expected a group in [0, ", groups(), "), got ", group);
+  WEFT_CHECK(group >= 0 && group < groups(), name(), "expected a group in [0, ", groups(),
+             "), got ", group);
 }
 
 void Optimizer::set_lr(double lr) {
-  for (int64_t group = 0; group < groups(); ++group) set_lr(group, lr);
+  for (int64_t group = 0; group < groups(); ++group)
+    set_lr(group, lr);
 }
 
 void Optimizer::set_lr(int64_t group, double lr) {
@@ -135,11 +141,13 @@ void Optimizer::prepare(Entry& entry) {
   const size_t wanted = state_names(entry.group).size();
   if (entry.state.size() != wanted) {  // the first step, or a momentum switched on or off
     std::vector<Tensor> fresh;
-    for (size_t i = 0; i < wanted; ++i) fresh.push_back(zero_state(parameter));
+    for (size_t i = 0; i < wanted; ++i)
+      fresh.push_back(zero_state(parameter));
     entry.state = std::move(fresh);
     entry.steps = 0;
   }
-  for (Tensor& state : entry.state) follow(state, parameter);
+  for (Tensor& state : entry.state)
+    follow(state, parameter);
   if (!is_16_bit(parameter.dtype())) {
     entry.master = {};
     return;
@@ -163,10 +171,10 @@ void Optimizer::step() {
     if (!entry.parameter.requires_grad()) continue;
     Tensor grad = entry.parameter.grad();
     if (!grad.defined()) continue;
-    WEFT_CHECK(grad.dtype() == entry.parameter.dtype() && grad.shape() == entry.parameter.shape(), name(),
-               "expected a gradient of shape ", entry.parameter.shape(), " and dtype ",
-               entry.parameter.dtype(), " for parameter ", entry.name, ", got ", grad.shape(), " and ",
-               grad.dtype());
+    WEFT_CHECK(grad.dtype() == entry.parameter.dtype() && grad.shape() == entry.parameter.shape(),
+               name(), "expected a gradient of shape ", entry.parameter.shape(), " and dtype ",
+               entry.parameter.dtype(), " for parameter ", entry.name, ", got ", grad.shape(),
+               " and ", grad.dtype());
     if (!same_layout(grad, entry.parameter)) {
       const CategoryScope scope(Category::gradients);
       grad = copy_in_layout_of(entry.parameter, grad);
@@ -176,7 +184,8 @@ void Optimizer::step() {
     blocks_.add(entry.parameter.numel());
     active_.push_back({index, std::move(grad)});
   }
-  blocks_.parallel([&](size_t run, int64_t first, int64_t last) { update_run(active_[run], first, last); });
+  blocks_.parallel(
+      [&](size_t run, int64_t first, int64_t last) { update_run(active_[run], first, last); });
   for (const Active& active : active_) {
     Entry& entry = entries_[active.index];
     ++entry.steps;
@@ -199,14 +208,15 @@ void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) con
   const int64_t state_width = size_of(compute_dtype(dtype));
   std::array<void*, kMaxStates> state{};
   const auto point_at = [&](int64_t at) {
-    for (size_t i = 0; i < entry.state.size(); ++i) state[i] = entry.state[i].raw() + at * state_width;
+    for (size_t i = 0; i < entry.state.size(); ++i)
+      state[i] = entry.state[i].raw() + at * state_width;
   };
   std::byte* parameter = entry.parameter.raw();
   const std::byte* gradient = active.gradient.raw();
   if (!is_16_bit(dtype)) {
     point_at(begin);
-    update(active.index,
-           {parameter + begin * width, gradient + begin * width, state.data(), end - begin, dtype == f64});
+    update(active.index, {parameter + begin * width, gradient + begin * width, state.data(),
+                          end - begin, dtype == f64});
     return;
   }
   constexpr int64_t kRun = 512;
@@ -224,7 +234,8 @@ void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) con
 int64_t Optimizer::state_bytes() const {
   int64_t bytes = 0;
   for (const Entry& entry : entries_) {
-    for (const Tensor& state : entry.state) bytes += state.bytes();
+    for (const Tensor& state : entry.state)
+      bytes += state.bytes();
     if (entry.master.defined()) bytes += entry.master.bytes();
   }
   return bytes;
@@ -250,11 +261,14 @@ void Optimizer::load_state_dict(std::span<const NamedTensor> state) {
   const NoGrad no_grad;
   std::unordered_map<std::string_view, const Tensor*> given;
   std::string wrong;
-  const auto complain = [&](std::initializer_list<Piece> pieces) { wrong += "\n  " + concat(pieces); };
+  const auto complain = [&](std::initializer_list<Piece> pieces) {
+    wrong += "\n  " + concat(pieces);
+  };
   for (const auto& [key, tensor] : state) {
     if (!given.emplace(key, &tensor).second) complain({"twice: ", key});
   }
-  // Takes what has this name and is as it must be; null, with a complaint, if there is no such thing.
+  // Takes what has this name and is as it must be; null, with a complaint, if there is no such
+  // thing.
   const auto take = [&](const std::string& key, const Shape& shape, DType dtype) -> const Tensor* {
     const auto found = given.find(key);
     if (found == given.end()) {
@@ -282,14 +296,17 @@ void Optimizer::load_state_dict(std::span<const NamedTensor> state) {
     if (to.steps == 0) continue;  // it has none yet, or is complained about already
     const DType dtype = compute_dtype(entry.parameter.dtype());
     for (const std::string_view state_name : state_names(entry.group)) {
-      to.state.push_back(take(std::string(state_name) + "." + entry.name, entry.parameter.shape(), dtype));
+      to.state.push_back(
+          take(std::string(state_name) + "." + entry.name, entry.parameter.shape(), dtype));
     }
-    if (is_16_bit(entry.parameter.dtype())) to.master = take("master." + entry.name, entry.parameter.shape(), f32);
+    if (is_16_bit(entry.parameter.dtype()))
+      to.master = take("master." + entry.name, entry.parameter.shape(), f32);
   }
   for (const auto& [key, tensor] : state) {
     if (given.count(key)) complain({"unexpected: ", key});
   }
-  WEFT_CHECK(wrong.empty(), name(), "expected the state of this optimizer and its parameters, got", wrong);
+  WEFT_CHECK(wrong.empty(), name(), "expected the state of this optimizer and its parameters, got",
+             wrong);
 
   const CategoryScope scope(Category::optimizer);
   std::vector<std::pair<std::vector<Tensor>, Tensor>> fresh;  // all memory first: it may run out
@@ -304,7 +321,8 @@ void Optimizer::load_state_dict(std::span<const NamedTensor> state) {
     entries_[i].steps = loaded[i].steps;
     entries_[i].state = std::move(fresh[i].first);
     entries_[i].master = std::move(fresh[i].second);
-    entries_[i].master_version = -1;  // the parameter may have been loaded before, after, or not at all
+    entries_[i].master_version =
+        -1;  // the parameter may have been loaded before, after, or not at all
   }
   steps_ = steps->item_int();
 }

@@ -3,19 +3,19 @@
 //   optim::Sgd optimizer(model, {.lr = 0.1, .momentum = 0.9});
 //   optimizer.zero_grad();  loss.backward();  optimizer.step();
 //
-// Parameters are floating leaves without gaps in memory. f32 and f64 ones are stepped in their own precision; bf16
-// and f16 ones keep an f32 master copy here, which takes the step and is rounded into them.
-// An optimizer belongs to one thread; a step uses that thread's num_threads().
+// Parameters are floating leaves without gaps in memory. f32 and f64 ones are stepped in their own
+// precision; bf16 and f16 ones keep an f32 master copy here, which takes the step and is rounded
+// into them. An optimizer belongs to one thread; a step uses that thread's num_threads().
 #pragma once
+
+#include "core/safetensors.h"
+#include "optim/blocks.h"
+#include "optim/parameters.h"
 
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/safetensors.h"
-#include "optim/blocks.h"
-#include "optim/parameters.h"
 
 namespace weft::optim {
 
@@ -25,8 +25,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Steps every parameter that has a gradient, in one pass over memory. Others are left alone, their state too.
-  // When it throws, no parameter has changed.
+  // Steps every parameter that has a gradient, in one pass over memory. Others are left alone,
+  // their state too. When it throws, no parameter has changed.
   void step();
   // Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
@@ -39,11 +39,12 @@ class Optimizer {
   void set_lr(double lr);
   void set_lr(int64_t group, double lr);
 
-  // "step", and for each parameter "step.NAME", each of the optimizer's tensors as "momentum.NAME", and
-  // "master.NAME" for 16-bit ones. Options are not state. The tensors share memory with the optimizer.
+  // "step", and for each parameter "step.NAME", each of the optimizer's tensors as "momentum.NAME",
+  // and "master.NAME" for 16-bit ones. Options are not state. The tensors share memory with the
+  // optimizer.
   std::vector<NamedTensor> state_dict() const;
-  // Copies in what state_dict gave, possibly by way of a file. Names, shapes and dtypes are checked first: one
-  // error names all that is missing, unexpected or wrong, and then nothing has changed.
+  // Copies in what state_dict gave, possibly by way of a file. Names, shapes and dtypes are checked
+  // first: one error names all that is missing, unexpected or wrong, and then nothing has changed.
   void load_state_dict(std::span<const NamedTensor> state);
 
   // Bytes of state, masters included.
@@ -57,10 +58,10 @@ class Optimizer {
     std::string name;
     Tensor parameter;
     int64_t group = 0;
-    int64_t steps = 0;           // how many it has taken
-    std::vector<Tensor> state;   // state_names() of the group, once it has taken one; f64 or f32
-    Tensor master;               // of a 16-bit parameter
-    int64_t master_version = -1; // the parameter's version that `master` stands for
+    int64_t steps = 0;            // how many it has taken
+    std::vector<Tensor> state;    // state_names() of the group, once it has taken one; f64 or f32
+    Tensor master;                // of a 16-bit parameter
+    int64_t master_version = -1;  // the parameter's version that `master` stands for
   };
   // A run of elements of one entry. Pointers are to float or double.
   struct Run {
@@ -117,7 +118,8 @@ class OptimizerOf final : public Optimizer {
     add_group(parameters, options);
   }
   explicit OptimizerOf(const std::vector<ParameterGroup<Options>>& groups) {
-    for (const auto& group : groups) add_group(group.parameters, group.options);
+    for (const auto& group : groups)
+      add_group(group.parameters, group.options);
   }
 
   void add_group(const Parameters& parameters, const Options& options) {
@@ -137,7 +139,8 @@ class OptimizerOf final : public Optimizer {
     return Rule::state_names(options_[static_cast<size_t>(group)]);
   }
   void check_options() const override {
-    for (const Options& options : options_) Rule::check(options);
+    for (const Options& options : options_)
+      Rule::check(options);
   }
   void begin(size_t index, const Entry& entry) override {
     if (step_of_.size() <= index) step_of_.resize(index + 1);

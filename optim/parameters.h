@@ -1,11 +1,11 @@
 // What an optimizer is given: tensors with the names that its errors and its saved state use.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "core/safetensors.h"
 #include "nn/module.h"
+
+#include <string>
+#include <vector>
 
 namespace weft::optim {
 
@@ -16,7 +16,8 @@ class Parameters {
   Parameters(std::vector<NamedTensor> named) : list_(std::move(named)) {}
   // Named by position: "0", "1", …
   Parameters(const std::vector<Tensor>& tensors) {
-    for (const Tensor& tensor : tensors) list_.push_back({std::to_string(list_.size()), tensor});
+    for (const Tensor& tensor : tensors)
+      list_.push_back({std::to_string(list_.size()), tensor});
   }
 
   const std::vector<NamedTensor>& list() const { return list_; }

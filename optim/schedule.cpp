@@ -1,10 +1,10 @@
 #include "optim/schedule.h"
 
+#include "optim/optimizer.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-
-#include "optim/optimizer.h"
 
 namespace weft::optim {
 namespace {
@@ -27,7 +27,9 @@ double cosine_between(double from, double to, double share) {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
-double power_of(double base, int64_t exponent) { return std::pow(base, static_cast<double>(exponent)); }
+double power_of(double base, int64_t exponent) {
+  return std::pow(base, static_cast<double>(exponent));
+}
 
 }  // namespace
 
@@ -53,11 +55,12 @@ Schedule multi_step(double lr, std::vector<int64_t> milestones, double gamma) {
   check_rate("multi_step", lr);
   check_rate("multi_step", gamma);
   for (size_t i = 1; i < milestones.size(); ++i) {
-    WEFT_CHECK(milestones[i - 1] < milestones[i], "multi_step", "expected milestones that rise, got ", milestones[i],
-               " after ", milestones[i - 1]);
+    WEFT_CHECK(milestones[i - 1] < milestones[i], "multi_step",
+               "expected milestones that rise, got ", milestones[i], " after ", milestones[i - 1]);
   }
   return [lr, gamma, milestones = std::move(milestones)](int64_t step) {
-    const auto passed = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+    const auto passed =
+        std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
     return lr * power_of(gamma, passed);
   };
 }
@@ -89,18 +92,21 @@ Schedule polynomial(double lr, int64_t steps, double power, double last) {
   check_rate("polynomial", last);
   check_steps("polynomial", steps);
   WEFT_CHECK(power > 0, "polynomial", "expected a power above 0, got ", power);
-  return [=](int64_t step) { return last + (lr - last) * std::pow(1 - progress(step, steps), power); };
+  return
+      [=](int64_t step) { return last + (lr - last) * std::pow(1 - progress(step, steps), power); };
 }
 
 Schedule one_cycle(double lr, int64_t steps, OneCycleOptions options) {
   check_rate("one_cycle", lr);
   WEFT_CHECK(steps >= 1, "one_cycle", "expected at least 1 step, got ", steps);
-  WEFT_CHECK(options.rise >= 0 && options.rise < 1, "one_cycle", "expected a rise in [0, 1), got ", options.rise);
-  WEFT_CHECK(options.start_factor > 0 && options.end_factor > 0, "one_cycle", "expected factors above 0, got ",
-             options.start_factor, " and ", options.end_factor);
+  WEFT_CHECK(options.rise >= 0 && options.rise < 1, "one_cycle", "expected a rise in [0, 1), got ",
+             options.rise);
+  WEFT_CHECK(options.start_factor > 0 && options.end_factor > 0, "one_cycle",
+             "expected factors above 0, got ", options.start_factor, " and ", options.end_factor);
   const double start = lr / options.start_factor;
   const auto last = static_cast<double>(steps - 1);
-  // The step, not always whole, of the highest rate. Where the rise has no room, the cycle begins at the top.
+  // The step, not always whole, of the highest rate. Where the rise has no room, the cycle begins
+  // at the top.
   const double top = std::max(0.0, options.rise * static_cast<double>(steps) - 1);
   return [=](int64_t step) {
     const double at = std::min(static_cast<double>(step), last);
@@ -111,7 +117,8 @@ Schedule one_cycle(double lr, int64_t steps, OneCycleOptions options) {
 
 Schedule sequential(std::vector<SchedulePart> parts) {
   WEFT_CHECK(!parts.empty(), "sequential", "expected at least one schedule, got none");
-  for (const SchedulePart& part : parts) check_steps("sequential", part.steps);
+  for (const SchedulePart& part : parts)
+    check_steps("sequential", part.steps);
   return [parts = std::move(parts)](int64_t step) {
     for (size_t i = 0; i + 1 < parts.size(); ++i) {
       if (step < parts[i].steps) return parts[i].schedule(step);
@@ -122,12 +129,13 @@ Schedule sequential(std::vector<SchedulePart> parts) {
 }
 
 Scheduler::Scheduler(Optimizer& optimizer, Schedule schedule)
-    : Scheduler(optimizer, std::vector<Schedule>(static_cast<size_t>(optimizer.groups()), std::move(schedule))) {}
+    : Scheduler(optimizer, std::vector<Schedule>(static_cast<size_t>(optimizer.groups()),
+                                                 std::move(schedule))) {}
 
 Scheduler::Scheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
     : optimizer_(optimizer), schedules_(std::move(schedules)) {
-  WEFT_CHECK(static_cast<int64_t>(schedules_.size()) == optimizer.groups(), "scheduler", "expected ",
-             optimizer.groups(), " schedules, one a group, got ", schedules_.size());
+  WEFT_CHECK(static_cast<int64_t>(schedules_.size()) == optimizer.groups(), "scheduler",
+             "expected ", optimizer.groups(), " schedules, one a group, got ", schedules_.size());
   seek(0);
 }
 
@@ -149,10 +157,10 @@ std::vector<NamedTensor> Scheduler::state_dict() const {
 }
 
 void Scheduler::load_state_dict(std::span<const NamedTensor> state) {
-  WEFT_CHECK(state.size() == 1 && state[0].name == "schedule.step" && state[0].tensor.dtype() == i64 &&
-                 state[0].tensor.numel() == 1,
-             "scheduler", "expected one i64 number named schedule.step, got ", state.size(), " tensors",
-             state.empty() ? std::string() : ", first " + state[0].name);
+  WEFT_CHECK(state.size() == 1 && state[0].name == "schedule.step" &&
+                 state[0].tensor.dtype() == i64 && state[0].tensor.numel() == 1,
+             "scheduler", "expected one i64 number named schedule.step, got ", state.size(),
+             " tensors", state.empty() ? std::string() : ", first " + state[0].name);
   seek(state[0].tensor.item_int());
 }
 

@@ -1,18 +1,19 @@
 // Learning rates as pure functions of the step.
 //
-//   const optim::Schedule rate = optim::sequential({{optim::linear_warmup(0.4, 500), 500}, {optim::cosine(0.4, 9500), 9500}});
-//   optimizer.set_lr(rate(step));      // or a Scheduler, which counts the steps and knows the groups
+//   const optim::Schedule rate = optim::sequential({{optim::linear_warmup(0.4, 500), 500},
+//   {optim::cosine(0.4, 9500), 9500}}); optimizer.set_lr(rate(step));      // or a Scheduler, which
+//   counts the steps and knows the groups
 //
-// A schedule is asked for the rate that step 0, 1, 2, … uses, in any order: its only state is that number. Steps
-// may be batches or epochs, whichever the caller counts. Past its end a schedule keeps its last rate. Values that
-// make no sense throw when the schedule is made.
+// A schedule is asked for the rate that step 0, 1, 2, … uses, in any order: its only state is that
+// number. Steps may be batches or epochs, whichever the caller counts. Past its end a schedule
+// keeps its last rate. Values that make no sense throw when the schedule is made.
 #pragma once
+
+#include "core/safetensors.h"
 
 #include <cstdint>
 #include <functional>
 #include <vector>
-
-#include "core/safetensors.h"
 
 namespace weft::optim {
 
@@ -23,8 +24,8 @@ class Schedule {
  public:
   Schedule() = default;  // has no rate yet: asking for one throws
   template <class F>
-    requires std::is_invocable_r_v<double, const F&, int64_t>
-  Schedule(F rate) : rate_(std::move(rate)) {}
+  requires std::is_invocable_r_v<double, const F&, int64_t> Schedule(F rate)
+      : rate_(std::move(rate)) {}
   // Steps count from 0.
   double operator()(int64_t step) const;
 
@@ -46,14 +47,16 @@ Schedule exponential(double lr, double gamma);
 // Half a cosine from lr at step 0 to `last` at step `steps` (Loshchilov & Hutter 2017, equation 5).
 Schedule cosine(double lr, int64_t steps, double last = 0);
 
-// first + (lr - first) * (step + 1) / steps, and lr from step `steps` - 1 on: the first step already moves.
+// first + (lr - first) * (step + 1) / steps, and lr from step `steps` - 1 on: the first step
+// already moves.
 Schedule linear_warmup(double lr, int64_t steps, double first = 0);
 
 // last + (lr - last) * (1 - step / steps)^power
 Schedule polynomial(double lr, int64_t steps, double power = 1, double last = 0);
 
-// One cycle (Smith & Topin 2018) as PyTorch shapes it: half a cosine from lr / start_factor up to lr over the first
-// `rise` of the steps, then another down to lr / start_factor / end_factor at step `steps` - 1.
+// One cycle (Smith & Topin 2018) as PyTorch shapes it: half a cosine from lr / start_factor up to
+// lr over the first `rise` of the steps, then another down to lr / start_factor / end_factor at
+// step `steps` - 1.
 struct OneCycleOptions {
   double rise = 0.3;
   double start_factor = 25;
@@ -61,14 +64,16 @@ struct OneCycleOptions {
 };
 Schedule one_cycle(double lr, int64_t steps, OneCycleOptions options = {});
 
-// One schedule after another, each for its number of steps and counted from its own step 0; the last goes on.
+// One schedule after another, each for its number of steps and counted from its own step 0; the
+// last goes on.
 struct SchedulePart {
   Schedule schedule;
   int64_t steps;
 };
 Schedule sequential(std::vector<SchedulePart> parts);
 
-// Sets the rates of an optimizer's groups: those of step 0 when it is made. The optimizer must outlive it.
+// Sets the rates of an optimizer's groups: those of step 0 when it is made. The optimizer must
+// outlive it.
 class Scheduler {
  public:
   // One rate for every group.

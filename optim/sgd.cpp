@@ -6,7 +6,8 @@ namespace weft::optim {
 
 void SgdRule::check(const SgdOptions& options) {
   WEFT_CHECK(options.lr >= 0, kName, "expected an lr of 0 or more, got ", options.lr);
-  WEFT_CHECK(options.momentum >= 0, kName, "expected a momentum of 0 or more, got ", options.momentum);
+  WEFT_CHECK(options.momentum >= 0, kName, "expected a momentum of 0 or more, got ",
+             options.momentum);
   WEFT_CHECK(options.weight_decay >= 0, kName, "expected a weight_decay of 0 or more, got ",
              options.weight_decay);
   WEFT_CHECK(options.dampening == options.dampening, kName, "expected a dampening, got NaN");

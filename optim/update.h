@@ -1,18 +1,20 @@
 // The arithmetic of every optimizer, over flat runs of elements.
 //
-// Each function updates elements 0 .. count-1 of its runs and looks at nothing else, so a run may be a whole
-// parameter, a piece of one, or a piece of a flat buffer. An element is computed by the same correctly rounded
-// operations (+ - * / sqrt fma) wherever it lies in its run, and those give the same bits in a vector register
-// as alone: moving a border between two runs changes nothing.
+// Each function updates elements 0 .. count-1 of its runs and looks at nothing else, so a run may
+// be a whole parameter, a piece of one, or a piece of a flat buffer. An element is computed by the
+// same correctly rounded operations (+ - * / sqrt fma) wherever it lies in its run, and those give
+// the same bits in a vector register as alone: moving a border between two runs changes nothing.
 //
-// T is float or double. Runs must not overlap. 16-bit parameters are stepped through their f32 masters.
+// T is float or double. Runs must not overlap. 16-bit parameters are stepped through their f32
+// masters.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::optim {
 
-// Stochastic gradient descent with momentum as PyTorch defines it (Sutskever et al. 2013 up to the place of lr):
+// Stochastic gradient descent with momentum as PyTorch defines it (Sutskever et al. 2013 up to the
+// place of lr):
 //   g += weight_decay * p;   m = first ? g : momentum * m + (1 - dampening) * g
 //   p -= lr * (nesterov ? g + momentum * m : m)
 struct SgdStep {
@@ -28,8 +30,9 @@ struct SgdStep {
 template <class T>
 void sgd_update(const SgdStep& step, T* parameter, const T* gradient, T* momentum, int64_t count);
 
-// Adam (Kingma & Ba 2015, Algorithm 1), with weight decay added to the gradient or, decoupled, taken from the
-// parameter (AdamW: Loshchilov & Hutter 2019, Algorithm 2, with its schedule multiplier inside lr):
+// Adam (Kingma & Ba 2015, Algorithm 1), with weight decay added to the gradient or, decoupled,
+// taken from the parameter (AdamW: Loshchilov & Hutter 2019, Algorithm 2, with its schedule
+// multiplier inside lr):
 //   decoupled: p *= 1 - lr * weight_decay   else: g += weight_decay * p
 //   m += (1 - beta1) * (g - m);   v = beta2 * v + (1 - beta2) * g * g
 //   p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
@@ -45,7 +48,7 @@ struct AdamStep {
 };
 
 template <class T>
-void adam_update(const AdamStep& step, T* parameter, const T* gradient, T* average, T* square_average,
-                 int64_t count);
+void adam_update(const AdamStep& step, T* parameter, const T* gradient, T* average,
+                 T* square_average, int64_t count);
 
 }  // namespace weft::optim

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Measures Weft beside PyTorch (Python) and libtorch (C++), interleaved A-B-B-A so that a machine that warms
 # up or is shared hits all alike, and prints one table with ratios and targets.
-#   scripts/bench.sh [--no-peers] [op] [step] [optim]
+#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [step] [optim]
+# A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
 # The lines measured stay in build/bench/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 peers=yes
+rounds=2
 groups=()
 for argument in "$@"; do
   case $argument in
     --no-peers) peers=no ;;
+    --rounds=[1-9]*) rounds=${argument#*=} ;;
     op | step | optim) groups+=("$argument") ;;
-    *) echo "bench: expected --no-peers, op, step or optim, got $argument" >&2; exit 2 ;;
+    *) echo "bench: expected --no-peers, --rounds=N, op, step or optim, got $argument" >&2; exit 2 ;;
   esac
 done
 [ ${#groups[@]} -gt 0 ] || groups=(op step optim)
@@ -22,6 +25,9 @@ if [ ! -x "$weft" ]; then
   echo "bench: expected $weft; build first: cmake --preset release && cmake --build --preset release" >&2
   exit 1
 fi
+
+# Before any work of our own, so that it tells of others'.
+read -r load _ </proc/loadavg
 
 torch_python=
 libtorch=build/peers/bin/libtorch_peer
@@ -66,13 +72,15 @@ once() {
 }
 
 interleaved() {
-  local workload=$1 tool order=(weft)
+  local workload=$1 tool round i order=(weft)
   shift
   [ -z "$torch_python" ] || order+=(torch)
   [ -z "$libtorch" ] || order+=(libtorch)
   echo "bench: $*" >&2
-  for tool in "${order[@]}"; do once "$tool" "$workload" "$@"; done
-  for ((i = ${#order[@]} - 1; i >= 0; i--)); do once "${order[i]}" "$workload" "$@"; done
+  for ((round = 0; round < rounds; round++)); do
+    for tool in "${order[@]}"; do once "$tool" "$workload" "$@"; done
+    for ((i = ${#order[@]} - 1; i >= 0; i--)); do once "${order[i]}" "$workload" "$@"; done
+  done
 }
 
 for group in "${groups[@]}"; do
@@ -99,4 +107,4 @@ for group in "${groups[@]}"; do
 done
 rm -f "$stream"
 
-python3 scripts/bench_table.py --parameters 25000000 "${missing[@]}" "$results"
+python3 scripts/bench_table.py --parameters 25000000 --load "$load" "${missing[@]}" "$results"

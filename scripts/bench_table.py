@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """One table from the lines that scripts/bench.sh measured.
 
-usage: bench_table.py [--parameters N] [--missing torch] [--missing libtorch] FOLDER
+usage: bench_table.py [--parameters N] [--missing torch] [--missing libtorch] [--load L] FOLDER
 
 FOLDER holds WORKLOAD.TOOL.jsonl, a line a measurement as `weft bench --json` writes it. Lines are joined by
 (workload, bench, case, threads, dtype); several lines of one tool, from interleaved runs, give their median.
 A ratio says how weft compares in the sense of its target: a share of the peer's time ("<= 0.30 time") or a
-multiple of its speed (">= 4.00 speed"). The exit code is 0 whatever the targets say.
+multiple of its speed (">= 4.00 speed"). A target is met (yes) or missed (NO) only where every pairing of runs
+says so; where runs disagree the verdict is "unsteady". The exit code is 0 whatever the targets say.
 """
 
 import argparse
@@ -31,11 +32,14 @@ TARGETS = {
 # f32 values read and written for each parameter in one step.
 OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
 
+# A load average past this means that something else was running.
+QUIET = 0.5
+
 COLUMNS = ("case", "threads", "dtype", "weft", "torch", "libtorch", "against", "ratio", "target", "met?")
 
 
 def read_lines(folder):
-    """{(workload, bench, case, threads, dtype): {tool: [seconds...]}} in the order found."""
+    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, then step, then optim."""
     found = {}
     for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
         workload, tool = path.name[: -len(".jsonl")].rsplit(".", 1)
@@ -47,7 +51,9 @@ def read_lines(folder):
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"bench_table: {path}:{number}: expected a line of `weft bench`, got {line!r} ({error})")
             found.setdefault(key, {}).setdefault(tool, []).append((seconds, row))
-    return found
+    order = ("op", "step", "optim")
+    rank = {key: order.index(key[1]) if key[1] in order else len(order) for key in found}
+    return dict(sorted(found.items(), key=lambda item: rank[item[0]]))
 
 
 def duration(seconds):
@@ -68,6 +74,19 @@ def memory_rates(found):
     return rates
 
 
+def compare(kind, weft, peer):
+    return weft / peer if kind == "time" else peer / weft
+
+
+def verdict(kind, bound, weft, peer):
+    """Over all pairings of one run of weft with one of the peer."""
+    if bound is None:
+        return "-"
+    ratios = [compare(kind, one, other) for one in weft for other in peer]
+    held = [ratio <= bound if kind == "time" else ratio >= bound for ratio in ratios]
+    return "yes" if all(held) else "unsteady" if any(held) else "NO"
+
+
 def table_rows(found, missing, parameters):
     rates = memory_rates(found)
     rows = []
@@ -78,12 +97,15 @@ def table_rows(found, missing, parameters):
         medians = {tool: statistics.median(seconds for seconds, _ in lines) for tool, lines in tools.items()}
         if bench == "optim" and case in OPTIMIZER_BYTES and threads in rates:
             medians["memory"] = OPTIMIZER_BYTES[case] * parameters / rates[threads]
+        runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}
+        if "memory" in medians:
+            runs["memory"] = [medians["memory"]]
         label = f"{bench} {workload if bench == 'step' else case}"
 
         def cell(tool):
             if tool in medians:
                 return duration(medians[tool])
-            return "not here" if tool in missing else "-"
+            return "not run" if tool in missing else "-"
 
         first = [label, str(threads), dtype, cell("weft"), cell("torch"), cell("libtorch")]
         targets = TARGETS.get((bench, case, workload)) or TARGETS.get((bench, case, None)) or []
@@ -94,11 +116,8 @@ def table_rows(found, missing, parameters):
         for peer, kind, bound in targets:
             ratio, met = None, "not measured"
             if "weft" in medians and peer in medians:
-                ratio = medians["weft"] / medians[peer] if kind == "time" else medians[peer] / medians["weft"]
-                if bound is None:
-                    met = "-"
-                else:
-                    met = "yes" if (ratio <= bound if kind == "time" else ratio >= bound) else "NO"
+                ratio = compare(kind, medians["weft"], medians[peer])
+                met = verdict(kind, bound, runs["weft"], runs[peer])
             sign = "<=" if kind == "time" else ">="
             target = "-" if bound is None else f"{sign} {bound:.2f} {kind}"
             rows.append(first + [peer, "-" if ratio is None else f"{ratio:.2f}", target, met])
@@ -113,7 +132,7 @@ def render(rows):
     return "\n".join(lines)
 
 
-def report(folder, missing, parameters):
+def report(folder, missing, parameters, load=0.0):
     rows, rates = table_rows(read_lines(folder), missing, parameters)
     if not rows:
         sys.exit(f"bench_table: {folder} holds no measurements")
@@ -121,12 +140,15 @@ def report(folder, missing, parameters):
     for threads, rate in sorted(rates.items()):
         text.append(f"Memory speed (STREAM copy, {threads} threads): {rate / 1e9:.1f} GB/s")
     if "torch" in missing:
-        text.append("PyTorch (Python) could not be had on this machine; scripts/peers.sh says why.")
+        text.append("PyTorch (Python) was not run: left out, or not to be had here (scripts/peers.sh says why).")
     if "libtorch" in missing:
-        text.append("libtorch (PyTorch's C++ side) could not be had on this machine; scripts/peers.sh says why.")
-    judged = [row[-1] for row in rows if row[-1] in ("yes", "NO", "not measured")]
+        text.append("libtorch (PyTorch's C++ side) was not run: left out, or not to be had here (scripts/peers.sh says why).")
+    if load > QUIET:
+        text.append(f"The machine was busy with other work when this began (load {load:.1f}): these numbers prove nothing.")
+    verdicts = [row[-1] for row in rows]
     text.append(
-        f"Targets: {judged.count('yes')} met, {judged.count('NO')} missed, {judged.count('not measured')} not measured."
+        f"Targets: {verdicts.count('yes')} met, {verdicts.count('NO')} missed, "
+        f"{verdicts.count('unsteady')} unsteady, {verdicts.count('not measured')} not measured."
     )
     return "\n".join(text)
 
@@ -154,11 +176,16 @@ def self_test():
             by_key[label, row[6]] = row
         assert by_key["op add", "torch"][7:] == ["0.20", "<= 0.30 time", "yes"], rows
         assert by_key["op add", "libtorch"][9] == "not measured", rows
-        assert by_key["op add", "torch"][5] == "not here", rows
+        assert by_key["op add", "torch"][5] == "not run", rows
         assert by_key["step mlp_b8", "torch"][7:] == ["3.00", ">= 4.00 speed", "NO"], rows
         assert by_key["step mlp_b64", "torch"][7:] == ["1.51", ">= 1.50 speed", "yes"], rows
         assert by_key["optim sgd", "memory"][7:] == ["1.00", ">= 0.85 speed", "yes"], rows
         assert rates == {2: 10e9}
+        assert verdict("time", 0.3, [0.1, 0.4], [1.0]) == "unsteady"
+        assert verdict("speed", 2.0, [1.0, 1.1], [2.0, 2.1]) == "unsteady"
+        assert verdict("time", 0.3, [0.4, 0.5], [1.0]) == "NO"
+        assert "prove nothing" not in report(folder, [], 1)
+        assert "prove nothing" in report(folder, [], 1, load=2.0)
         assert "Targets: 3 met, 1 missed" in report(folder, ["libtorch"], 25_000_000)
     print("bench_table: self-test passed")
 
@@ -167,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description="One table from the lines that scripts/bench.sh measured")
     parser.add_argument("--parameters", type=int, default=25_000_000, help="of the optimizer workloads")
     parser.add_argument("--missing", action="append", default=[], choices=("torch", "libtorch"))
+    parser.add_argument("--load", type=float, default=0.0, help="load average before the first measurement")
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("folder", nargs="?")
     arguments = parser.parse_args()
@@ -175,7 +203,7 @@ def main():
     elif arguments.folder is None:
         parser.error("expected a FOLDER")
     else:
-        print(report(arguments.folder, arguments.missing, arguments.parameters))
+        print(report(arguments.folder, arguments.missing, arguments.parameters, arguments.load))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "apps/common/command_line.h"
 
 #include <CLI/CLI.hpp>
+
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -29,19 +30,22 @@ void CommandLine::add(const std::string& flag, std::string& value, const std::st
   state_->app->add_option(flag, value, help)->type_name("TEXT");
 }
 
-void CommandLine::add(const std::string& flag, int64_t& value, const std::string& help, int64_t low, int64_t high) {
+void CommandLine::add(const std::string& flag, int64_t& value, const std::string& help, int64_t low,
+                      int64_t high) {
   const auto check = [low, high](const std::string& text) -> std::string {
     int64_t number = 0;
     const bool sound = CLI::detail::lexical_cast(text, number);
     if (sound && number >= low && number <= high) return {};
-    const std::string bounds = high == INT64_MAX ? "of at least " + std::to_string(low)
-                                                 : "in [" + std::to_string(low) + ", " + std::to_string(high) + "]";
+    const std::string bounds =
+        high == INT64_MAX ? "of at least " + std::to_string(low)
+                          : "in [" + std::to_string(low) + ", " + std::to_string(high) + "]";
     return "expected an integer " + bounds + ", got '" + text + "'";
   };
   state_->app->add_option(flag, value, help)->type_name("N")->check(CLI::Validator(check, ""));
 }
 
-void CommandLine::add(const std::string& flag, double& value, const std::string& help, double low, double high) {
+void CommandLine::add(const std::string& flag, double& value, const std::string& help, double low,
+                      double high) {
   const auto check = [low, high](const std::string& text) -> std::string {
     double number = 0;
     if (CLI::detail::lexical_cast(text, number) && number >= low && number <= high) return {};
@@ -56,10 +60,11 @@ void CommandLine::add_switch(const std::string& flag, bool& value, const std::st
   state_->app->add_flag(flag, value, help);
 }
 
-void CommandLine::add_choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
-                             const std::string& help) {
+void CommandLine::add_choice(const std::string& flag, std::string& value,
+                             const std::vector<std::string>& choices, const std::string& help) {
   std::string list;
-  for (const std::string& choice : choices) list += (list.empty() ? "" : "|") + choice;
+  for (const std::string& choice : choices)
+    list += (list.empty() ? "" : "|") + choice;
   const auto check = [choices, list](const std::string& text) -> std::string {
     for (const std::string& choice : choices) {
       if (text == choice) return {};
@@ -89,7 +94,8 @@ void CommandLine::add_bytes(const std::string& flag, int64_t& value, const std::
     }
     const double bytes = number * scale;
     if (used == 0 || scale == 0 || !(bytes >= 1) || bytes > 9e18) {
-      throw CLI::ValidationError(flag, "expected a number of bytes such as 1000000 or 64MiB, got '" + text + "'");
+      throw CLI::ValidationError(
+          flag, "expected a number of bytes such as 1000000 or 64MiB, got '" + text + "'");
     }
     value = static_cast<int64_t>(bytes);
     return true;
@@ -107,9 +113,13 @@ CommandLine& CommandLine::command(const std::string& name, const std::string& de
   return *state_->commands.back();
 }
 
-bool CommandLine::chosen() const { return state_->app->parsed(); }
+bool CommandLine::chosen() const {
+  return state_->app->parsed();
+}
 
-bool CommandLine::given(const std::string& flag) const { return state_->app->count(flag) > 0; }
+bool CommandLine::given(const std::string& flag) const {
+  return state_->app->count(flag) > 0;
+}
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   try {
@@ -125,7 +135,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
 }
 
 int CommandLine::reject(const std::string& message) const {
-  std::fprintf(stderr, "%s: %s (--help lists what it takes)\n", state_->program.c_str(), message.c_str());
+  std::fprintf(stderr, "%s: %s (--help lists what it takes)\n", state_->program.c_str(),
+               message.c_str());
   return 2;
 }
 

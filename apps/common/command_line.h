@@ -15,14 +15,16 @@ class CommandLine {
   ~CommandLine();
   CommandLine(CommandLine&&) noexcept;
 
-  // Each flag writes to `value`, whose content beforehand is the default shown by --help. `value` must live
-  // until parse() has returned.
+  // Each flag writes to `value`, whose content beforehand is the default shown by --help. `value`
+  // must live until parse() has returned.
   void add(const std::string& flag, std::string& value, const std::string& help);
-  void add(const std::string& flag, int64_t& value, const std::string& help, int64_t low, int64_t high = INT64_MAX);
-  void add(const std::string& flag, double& value, const std::string& help, double low, double high);
+  void add(const std::string& flag, int64_t& value, const std::string& help, int64_t low,
+           int64_t high = INT64_MAX);
+  void add(const std::string& flag, double& value, const std::string& help, double low,
+           double high);
   void add_switch(const std::string& flag, bool& value, const std::string& help);
-  void add_choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
-                  const std::string& help);
+  void add_choice(const std::string& flag, std::string& value,
+                  const std::vector<std::string>& choices, const std::string& help);
   // A number of bytes, with an optional unit: 1000, 64KiB, 1.5GB.
   void add_bytes(const std::string& flag, int64_t& value, const std::string& help);
 
@@ -33,9 +35,11 @@ class CommandLine {
   // Whether the flag was typed.
   bool given(const std::string& flag) const;
 
-  // Returns the exit code where the program should end: 0 after --help, 2 after a message about a bad value.
+  // Returns the exit code where the program should end: 0 after --help, 2 after a message about a
+  // bad value.
   std::optional<int> parse(int argc, char** argv);
-  // Prints "program: message" to standard error and returns 2, for values that only make sense together.
+  // Prints "program: message" to standard error and returns 2, for values that only make sense
+  // together.
   int reject(const std::string& message) const;
 
  private:

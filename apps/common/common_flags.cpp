@@ -1,21 +1,23 @@
 #include "apps/common/common_flags.h"
 
-#include <array>
-#include <utility>
-
 #include "core/ledger.h"
 #include "core/parallel.h"
 #include "core/random.h"
+
+#include <array>
+#include <utility>
 
 namespace weft::app {
 
 void add_common_flags(CommandLine& line, CommonFlags& flags) {
   constexpr int64_t kMany = 1 << 20;
   line.add("--workers", flags.workers, "ranks to train on", 1, kMany);
-  line.add_choice("--strategy", flags.strategy, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
+  line.add_choice("--strategy", flags.strategy,
+                  {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                   "how parameters, gradients and optimizer state rest on the ranks");
   line.add_choice("--device", flags.device, {"cpu", "cuda"}, "where to train");
-  line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"}, "type of parameters and activations");
+  line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"},
+                  "type of parameters and activations");
   line.add("--threads", flags.threads, "threads of a rank, 0 for all processors", 0, 4096);
   line.add("--seed", flags.seed, "seed of initial weights, order and augmentation", 0);
   line.add("--epochs", flags.epochs, "passes over the training data", 1, kMany);
@@ -24,7 +26,8 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add("--accumulate", flags.accumulate, "micro-batches a step is cut into", 1, kMany);
   line.add("--lr", flags.lr, "peak learning rate", 0.0, 1e6);
   line.add_choice("--optimizer", flags.optimizer, {"sgd", "adam", "adamw"}, "optimizer");
-  line.add("--logical-shards", flags.logical_shards, "shards of the global batch for rank-independent bits", 0, kMany);
+  line.add("--logical-shards", flags.logical_shards,
+           "shards of the global batch for rank-independent bits", 0, kMany);
   line.add("--data", flags.data, "folder of the data set");
   line.add("--run-dir", flags.run_dir, "folder for metrics, result and logs");
   line.add("--resume", flags.resume, "auto, none, or a checkpoint folder");
@@ -39,21 +42,27 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
 }
 
 std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flags) {
-  const auto not_here = [&](const std::string& flag, const std::string& value, const std::string& wanted) {
-    return line.reject(flag + ": expected " + wanted + ", got " + value + ", which this version does not do yet");
+  const auto not_here = [&](const std::string& flag, const std::string& value,
+                            const std::string& wanted) {
+    return line.reject(flag + ": expected " + wanted + ", got " + value +
+                       ", which this version does not do yet");
   };
   if (flags.workers != 1) return not_here("--workers", std::to_string(flags.workers), "1");
   if (flags.strategy != "single") return not_here("--strategy", flags.strategy, "single");
   if (flags.device != "cpu") return not_here("--device", flags.device, "cpu");
-  if (flags.dtype == "f16") return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
-  constexpr std::array<const char*, 6> later = {"--logical-shards", "--resume",       "--checkpoint-every",
-                                                "--keep",           "--max-failures", "--min-workers"};
+  if (flags.dtype == "f16")
+    return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
+  constexpr std::array<const char*, 6> later = {"--logical-shards",   "--resume",
+                                                "--checkpoint-every", "--keep",
+                                                "--max-failures",     "--min-workers"};
   for (const char* flag : later) {
-    if (line.given(flag)) return line.reject(std::string(flag) + ": this version does not do it yet");
+    if (line.given(flag))
+      return line.reject(std::string(flag) + ": this version does not do it yet");
   }
   if (flags.accumulate > flags.global_batch || flags.global_batch % flags.accumulate != 0) {
-    return line.reject("--accumulate: expected a divisor of --global-batch " + std::to_string(flags.global_batch) +
-                       ", got " + std::to_string(flags.accumulate));
+    return line.reject("--accumulate: expected a divisor of --global-batch " +
+                       std::to_string(flags.global_batch) + ", got " +
+                       std::to_string(flags.accumulate));
   }
   if (flags.threads > 0) set_num_threads(static_cast<int>(flags.threads));
   flags.threads = num_threads();

@@ -1,11 +1,11 @@
 // The flags every training app shares.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "apps/common/command_line.h"
 #include "core/dtype.h"
+
+#include <optional>
+#include <string>
 
 namespace weft::app {
 
@@ -39,8 +39,8 @@ struct CommonFlags {
 // Adds them to `line`, with the values `flags` holds as defaults.
 void add_common_flags(CommandLine& line, CommonFlags& flags);
 
-// After parsing: refuses what cannot be honoured (returns the exit code), then applies threads, memory limit
-// and seed to this process.
+// After parsing: refuses what cannot be honoured (returns the exit code), then applies threads,
+// memory limit and seed to this process.
 std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flags);
 
 }  // namespace weft::app

@@ -1,10 +1,10 @@
 #include "apps/common/progress.h"
 
+#include "apps/common/step_clock.h"
+
 #include <unistd.h>
 
 #include <cstdio>
-
-#include "apps/common/step_clock.h"
 
 namespace weft::app {
 namespace {
@@ -15,7 +15,10 @@ constexpr int kBarWidth = 28;
 }  // namespace
 
 Progress::Progress(int64_t epochs, int64_t steps_per_epoch, bool quiet)
-    : epochs_(epochs), steps_per_epoch_(steps_per_epoch), quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1) {}
+    : epochs_(epochs),
+      steps_per_epoch_(steps_per_epoch),
+      quiet_(quiet),
+      terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 void Progress::step(int64_t epoch, int64_t step, double loss, double images_per_second) {
   if (quiet_ || !terminal_) return;
@@ -25,9 +28,10 @@ void Progress::step(int64_t epoch, int64_t step, double loss, double images_per_
   std::string bar(static_cast<size_t>(kBarWidth), ' ');
   const auto filled = static_cast<size_t>(kBarWidth * step / steps_per_epoch_);
   bar.replace(0, filled, filled, '#');
-  std::printf("\r\033[Kepoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s", static_cast<long long>(epoch + 1),
-              static_cast<long long>(epochs_), bar.c_str(), static_cast<long long>(step),
-              static_cast<long long>(steps_per_epoch_), loss, images_per_second);
+  std::printf("\r\033[Kepoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s",
+              static_cast<long long>(epoch + 1), static_cast<long long>(epochs_), bar.c_str(),
+              static_cast<long long>(step), static_cast<long long>(steps_per_epoch_), loss,
+              images_per_second);
   std::fflush(stdout);
   drawn_ = true;
 }

@@ -1,4 +1,5 @@
-// What a training run shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere.
+// What a training run shows while it runs: a bar that redraws itself on a terminal, plain lines
+// elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ class Progress {
   // Shows nothing when quiet.
   Progress(int64_t epochs, int64_t steps_per_epoch, bool quiet);
 
-  // After a step of `epoch` (0-based); `step` counts within the epoch, from 1. Redraws a few times a second.
+  // After a step of `epoch` (0-based); `step` counts within the epoch, from 1. Redraws a few times
+  // a second.
   void step(int64_t epoch, int64_t step, double loss, double images_per_second);
   // A line that stays.
   void line(const std::string& text);

@@ -1,5 +1,8 @@
 #include "apps/common/run_directory.h"
 
+#include "core/ledger.h"
+
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <bit>
@@ -7,9 +10,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-
-#include "core/ledger.h"
 
 namespace weft::app {
 namespace {
@@ -30,7 +30,8 @@ Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
 RunDirectory::RunDirectory(const std::string& path) : path_(path) {
   std::error_code error;
   std::filesystem::create_directories(path + "/logs", error);
-  WEFT_CHECK(!error, "run", "expected to make the run directory, got ", path, ": ", error.message());
+  WEFT_CHECK(!error, "run", "expected to make the run directory, got ", path, ": ",
+             error.message());
   std::filesystem::remove(path + "/result.json", error);
   metrics_ = open("metrics.jsonl");
   try {
@@ -53,29 +54,34 @@ std::FILE* RunDirectory::open(const std::string& name) const {
 }
 
 void RunDirectory::check_written(bool written, const std::string& name) const {
-  WEFT_CHECK(written, "run", "expected to write ", path_, "/", name, ", got ", std::strerror(errno));
+  WEFT_CHECK(written, "run", "expected to write ", path_, "/", name, ", got ",
+             std::strerror(errno));
 }
 
 void RunDirectory::metrics(const StepMetrics& m) {
   char loss[32] = "null";  // JSON has no NaN or infinity; loss_bits still tells which
   if (std::isfinite(m.loss)) std::snprintf(loss, sizeof loss, "%.9g", static_cast<double>(m.loss));
-  const int written = std::fprintf(
-      metrics_,
-      "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"loss_bits\":\"%08x\",\"lr\":%.9g,\"images_per_second\":%.1f,"
-      "\"seconds\":%.6f}\n",
-      static_cast<long long>(m.step), static_cast<long long>(m.epoch), loss,
-      std::bit_cast<uint32_t>(m.loss), m.lr, m.images_per_second, m.seconds);
+  const int written =
+      std::fprintf(metrics_,
+                   "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"loss_bits\":\"%08x\",\"lr\":%.9g,"
+                   "\"images_per_second\":%.1f,"
+                   "\"seconds\":%.6f}\n",
+                   static_cast<long long>(m.step), static_cast<long long>(m.epoch), loss,
+                   std::bit_cast<uint32_t>(m.loss), m.lr, m.images_per_second, m.seconds);
   check_written(written > 0, "metrics.jsonl");
 }
 
 void RunDirectory::log(const std::string& text) {
-  check_written(std::fprintf(log_, "%s\n", text.c_str()) > 0 && std::fflush(log_) == 0, "logs/rank-0.log");
+  check_written(std::fprintf(log_, "%s\n", text.c_str()) > 0 && std::fflush(log_) == 0,
+                "logs/rank-0.log");
 }
 
-void RunDirectory::result(const RunResult& result, const CommonFlags& flags, const StepClock& clock) {
+void RunDirectory::result(const RunResult& result, const CommonFlags& flags,
+                          const StepClock& clock) {
   check_written(std::fflush(metrics_) == 0, "metrics.jsonl");
   Json seconds = Json::object();
-  for (size_t i = 0; i < kPhaseNames.size(); ++i) seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
+  for (size_t i = 0; i < kPhaseNames.size(); ++i)
+    seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
   Json peak = ledger_bytes(&Ledger::peak);
   peak["total"] = current_ledger().peak_total();
   const Json json = {
@@ -90,20 +96,21 @@ void RunDirectory::result(const RunResult& result, const CommonFlags& flags, con
       {"global_batch", flags.global_batch},
       {"restarts", 0},
       {"final",
-       {{"train_loss", result.train_loss}, {"test_loss", result.test_loss}, {"test_accuracy", result.test_accuracy}}},
+       {{"train_loss", result.train_loss},
+        {"test_loss", result.test_loss},
+        {"test_accuracy", result.test_accuracy}}},
       {"images_per_second", result.images_per_second},
       {"wall_seconds", result.wall_seconds},
-      {"ranks",
-       Json::array({{{"rank", 0},
-                     {"resident_bytes", ledger_bytes(&Ledger::current)},
-                     {"peak_bytes", peak},
-                     {"seconds", seconds}}})},
+      {"ranks", Json::array({{{"rank", 0},
+                              {"resident_bytes", ledger_bytes(&Ledger::current)},
+                              {"peak_bytes", peak},
+                              {"seconds", seconds}}})},
       {"communication", Json::object()},
   };
   const std::string text = json.dump(2) + "\n";
   std::FILE* file = open("result.json.partial");
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 &&
-                       fsync(fileno(file)) == 0;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                       std::fflush(file) == 0 && fsync(fileno(file)) == 0;
   check_written(std::fclose(file) == 0 && written, "result.json.partial");
   const std::string target = path_ + "/result.json";
   check_written(std::rename((target + ".partial").c_str(), target.c_str()) == 0, "result.json");

@@ -1,11 +1,11 @@
 // A run's folder: metrics.jsonl, a line a step; result.json, written last and whole; logs/.
 #pragma once
 
-#include <cstdio>
-#include <string>
-
 #include "apps/common/common_flags.h"
 #include "apps/common/step_clock.h"
+
+#include <cstdio>
+#include <string>
 
 namespace weft::app {
 
@@ -31,7 +31,8 @@ struct RunResult {
 
 class RunDirectory {
  public:
-  // Makes the folder; an earlier run's result and metrics in it are removed. Throws an Error naming the path.
+  // Makes the folder; an earlier run's result and metrics in it are removed. Throws an Error naming
+  // the path.
   explicit RunDirectory(const std::string& path);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;

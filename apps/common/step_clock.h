@@ -8,8 +8,8 @@
 namespace weft::app {
 
 enum class Phase : uint8_t { data, forward, backward, communication, optimizer, checkpoint };
-inline constexpr std::array<const char*, 6> kPhaseNames = {"data",          "forward",   "backward",
-                                                           "communication", "optimizer", "checkpoint"};
+inline constexpr std::array<const char*, 6> kPhaseNames = {
+    "data", "forward", "backward", "communication", "optimizer", "checkpoint"};
 
 // Seconds on a clock that only goes forward.
 double seconds_now();

@@ -13,4 +13,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return weft::app::run_guarded("mnist", run, argc, argv); }
+int main(int argc, char** argv) {
+  return weft::app::run_guarded("mnist", run, argc, argv);
+}

@@ -3,7 +3,8 @@
 namespace weft::app {
 namespace {
 
-constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";  // where Debian's package puts it
+constexpr const char* kFashionMnist =
+    "/usr/share/datasets/fashion-mnist";  // where Debian's package puts it
 
 void apply_preset(const CommandLine& line, MnistOptions& options) {
   if (options.preset != "accurate") return;
@@ -25,11 +26,14 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
   options.common.data = kFashionMnist;
   options.common.run_dir = "runs/mnist";
   options.common.lr = 0.05;
-  CommandLine line("mnist", "Trains a small network on MNIST-like images (IDX files; by default Fashion-MNIST).");
+  CommandLine line(
+      "mnist",
+      "Trains a small network on MNIST-like images (IDX files; by default Fashion-MNIST).");
   line.add_choice("--model", options.model, {"mlp", "cnn"}, "network");
   line.add_choice("--preset", options.preset, {"none", "accurate"},
                   "a set of values: accurate takes longer and gets further");
-  line.add_choice("--schedule", options.schedule, {"constant", "cosine", "one_cycle"}, "learning-rate schedule");
+  line.add_choice("--schedule", options.schedule, {"constant", "cosine", "one_cycle"},
+                  "learning-rate schedule");
   line.add("--momentum", options.momentum, "momentum of sgd", 0.0, 1.0);
   line.add("--weight-decay", options.weight_decay, "weight decay", 0.0, 1e3);
   line.add("--label-smoothing", options.label_smoothing, "label smoothing", 0.0, 1.0);

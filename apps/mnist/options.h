@@ -1,10 +1,10 @@
 // What the mnist app can be told.
 #pragma once
 
+#include "apps/common/common_flags.h"
+
 #include <optional>
 #include <string>
-
-#include "apps/common/common_flags.h"
 
 namespace weft::app {
 
@@ -20,8 +20,8 @@ struct MnistOptions {
   int64_t shift = 0;
 };
 
-// Parses the command line; returns the exit code where the program should end. A preset's values hold unless
-// a flag says otherwise.
+// Parses the command line; returns the exit code where the program should end. A preset's values
+// hold unless a flag says otherwise.
 std::optional<int> parse_options(int argc, char** argv, MnistOptions& options);
 
 }  // namespace weft::app

@@ -1,14 +1,14 @@
 #include "apps/mnist/train.h"
 
-#include <cstdio>
-#include <memory>
-
 #include "apps/common/progress.h"
 #include "apps/common/run_directory.h"
 #include "apps/common/step_clock.h"
 #include "data/images.h"
 #include "data/loader.h"
 #include "weft.h"
+
+#include <cstdio>
+#include <memory>
 
 namespace weft::app {
 namespace {
@@ -22,7 +22,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const MnistOptions& o, nn::Modu
   if (o.common.optimizer == "sgd") {
     return std::make_unique<optim::Sgd>(
         model.parameters(),
-        optim::SgdOptions{.lr = o.common.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
+        optim::SgdOptions{
+            .lr = o.common.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
   }
   const optim::AdamOptions adam{.lr = o.common.lr, .weight_decay = o.weight_decay};
   if (o.common.optimizer == "adam") return std::make_unique<optim::Adam>(model.parameters(), adam);
@@ -39,15 +40,19 @@ class MnistRun {
   explicit MnistRun(const MnistOptions& options)
       : options_(options),
         common_(options.common),
-        train_(data::read_mnist(common_.data, true,
-                                {.mean = kMean, .stddev = kStddev, .flip = options.flip, .shift = options.shift})),
+        train_(data::read_mnist(
+            common_.data, true,
+            {.mean = kMean, .stddev = kStddev, .flip = options.flip, .shift = options.shift})),
         test_(data::read_mnist(common_.data, false, {.mean = kMean, .stddev = kStddev})),
         model_(nn::models::make_mnist_model(options.model)),
-        loader_(train_, {.batch = common_.global_batch, .seed = static_cast<uint64_t>(common_.seed)}) {
-    WEFT_CHECK(train_.sample_shape() == test_.sample_shape() && train_.sample_shape() == Shape({1, 28, 28}) &&
-                   train_.classes() <= 10 && test_.classes() <= 10 && train_.size() > 0 && test_.size() > 0,
-               "mnist", "expected 28×28 images of ten classes in ", common_.data, ", got ", train_.size(), " and ",
-               test_.size(), " of ", train_.sample_shape(), " and ", test_.sample_shape(), " with labels up to ",
+        loader_(train_,
+                {.batch = common_.global_batch, .seed = static_cast<uint64_t>(common_.seed)}) {
+    WEFT_CHECK(train_.sample_shape() == test_.sample_shape() &&
+                   train_.sample_shape() == Shape({1, 28, 28}) && train_.classes() <= 10 &&
+                   test_.classes() <= 10 && train_.size() > 0 && test_.size() > 0,
+               "mnist", "expected 28×28 images of ten classes in ", common_.data, ", got ",
+               train_.size(), " and ", test_.size(), " of ", train_.sample_shape(), " and ",
+               test_.sample_shape(), " with labels up to ",
                std::max(train_.classes(), test_.classes()) - 1);
     model_->to(dtype_from_name(common_.dtype));
     if (!common_.init.empty()) model_->load(common_.init);
@@ -61,18 +66,20 @@ class MnistRun {
     RunDirectory directory(common_.run_dir);
     Progress progress(common_.epochs, loader_.batches(), common_.quiet);
     const double start = seconds_now();
-    progress.line(concat({"mnist: ", options_.model, ", ", model_->parameter_count(), " parameters, ", common_.dtype,
-                          ", batch ", common_.global_batch, ", ", total_steps_, " steps, ", common_.threads,
-                          " threads"}));
+    progress.line(concat({"mnist: ", options_.model, ", ", model_->parameter_count(),
+                          " parameters, ", common_.dtype, ", batch ", common_.global_batch, ", ",
+                          total_steps_, " steps, ", common_.threads, " threads"}));
     Evaluation evaluation;
     double epoch_loss = 0;
     for (int64_t epoch = 0; step_ < total_steps_; ++epoch) {
       epoch_loss = train_epoch(epoch, start, directory, progress);
       evaluation = evaluate();
       char text[160];
-      std::snprintf(text, sizeof text, "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f, %.0f images/s",
-                    static_cast<long long>(epoch + 1), epoch_loss, evaluation.loss, evaluation.accuracy,
-                    static_cast<double>(trained_) / training_seconds_);
+      std::snprintf(
+          text, sizeof text,
+          "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f, %.0f images/s",
+          static_cast<long long>(epoch + 1), epoch_loss, evaluation.loss, evaluation.accuracy,
+          static_cast<double>(trained_) / training_seconds_);
       progress.line(text);
       directory.log(text);
     }
@@ -130,8 +137,8 @@ class MnistRun {
     return sum / static_cast<double>(std::max<int64_t>(step_in_epoch, 1));
   }
 
-  // One step over a global batch, cut into micro-batches whose gradients add up. The loss is the mean over
-  // the samples of the whole batch.
+  // One step over a global batch, cut into micro-batches whose gradients add up. The loss is the
+  // mean over the samples of the whole batch.
   float train_step(const data::Batch& batch) {
     optimizer_->zero_grad();
     const int64_t rows = common_.global_batch / common_.accumulate;
@@ -141,7 +148,8 @@ class MnistRun {
       const Tensor targets = narrow(batch.targets, 0, first, rows);
       const Tensor logits = (*model_)(as_input(images));
       const Tensor loss = cross_entropy(logits, targets,
-                                        {.label_smoothing = options_.label_smoothing, .reduction = Reduction::sum}) *
+                                        {.label_smoothing = options_.label_smoothing,
+                                         .reduction = Reduction::sum}) *
                           (1.0 / static_cast<double>(batch.count));
       clock_.mark(Phase::forward);
       backward(loss);
@@ -156,7 +164,8 @@ class MnistRun {
   Evaluation evaluate() {
     const NoGrad no_grad;
     model_->eval();
-    data::Loader loader(test_, {.batch = kEvaluationBatch, .shuffle = false, .tail = data::Tail::shrink});
+    data::Loader loader(test_,
+                        {.batch = kEvaluationBatch, .shuffle = false, .tail = data::Tail::shrink});
     Evaluation sum;
     while (const auto batch = loader.next()) {
       const Tensor logits = (*model_)(as_input(batch->inputs));
@@ -184,6 +193,8 @@ class MnistRun {
 
 }  // namespace
 
-void train_mnist(const MnistOptions& options) { MnistRun(options).run(); }
+void train_mnist(const MnistOptions& options) {
+  MnistRun(options).run();
+}
 
 }  // namespace weft::app

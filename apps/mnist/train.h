@@ -5,7 +5,8 @@
 
 namespace weft::app {
 
-// Trains, evaluates after each epoch, and writes the run directory and the export. Throws weft::Error.
+// Trains, evaluates after each epoch, and writes the run directory and the export. Throws
+// weft::Error.
 void train_mnist(const MnistOptions& options);
 
 }  // namespace weft::app

@@ -1,16 +1,18 @@
 #include "apps/weft/bench.h"
 
-#include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
-
 #include "apps/common/step_clock.h"
 #include "core/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
 
 namespace weft::app {
 
 double median_seconds(int repeats, int warmup, const std::function<void()>& body) {
-  for (int i = 0; i < warmup; ++i) body();
+  for (int i = 0; i < warmup; ++i)
+    body();
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
     const double start = seconds_now();
@@ -22,12 +24,13 @@ double median_seconds(int repeats, int warmup, const std::function<void()>& body
 }
 
 void report(const std::vector<BenchRow>& rows, const std::string& json) {
-  std::printf("%-8s %-20s %7s %7s %-6s %14s %14s %s\n", "bench", "case", "threads", "workers", "dtype", "median us",
-              "rate", "unit");
+  std::printf("%-8s %-20s %7s %7s %-6s %14s %14s %s\n", "bench", "case", "threads", "workers",
+              "dtype", "median us", "rate", "unit");
   for (const BenchRow& row : rows) {
-    std::printf("%-8s %-20s %7lld %7lld %-6s %14.3f %14.2f %s\n", row.bench.c_str(), row.name.c_str(),
-                static_cast<long long>(row.threads), static_cast<long long>(row.workers), row.dtype.c_str(),
-                row.median_seconds * 1e6, row.rate, row.unit.c_str());
+    std::printf("%-8s %-20s %7lld %7lld %-6s %14.3f %14.2f %s\n", row.bench.c_str(),
+                row.name.c_str(), static_cast<long long>(row.threads),
+                static_cast<long long>(row.workers), row.dtype.c_str(), row.median_seconds * 1e6,
+                row.rate, row.unit.c_str());
   }
   if (json.empty()) return;
   std::FILE* file = std::fopen(json.c_str(), "ae");
@@ -35,9 +38,9 @@ void report(const std::vector<BenchRow>& rows, const std::string& json) {
   bool written = true;
   for (const BenchRow& row : rows) {
     const nlohmann::ordered_json line = {
-        {"bench", row.bench}, {"case", row.name},   {"threads", row.threads},
+        {"bench", row.bench},     {"case", row.name},   {"threads", row.threads},
         {"workers", row.workers}, {"dtype", row.dtype}, {"median_seconds", row.median_seconds},
-        {"rate", row.rate},   {"unit", row.unit}};
+        {"rate", row.rate},       {"unit", row.unit}};
     written = std::fprintf(file, "%s\n", line.dump().c_str()) > 0 && written;
   }
   written = std::fclose(file) == 0 && written;

@@ -1,12 +1,12 @@
 // `weft bench WHAT`: measures one thing and prints a table; --json adds a line a row to a file.
 #pragma once
 
+#include "apps/common/command_line.h"
+
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "apps/common/command_line.h"
 
 namespace weft::app {
 
@@ -25,7 +25,8 @@ struct BenchRow {
 // Median seconds of `body` over `repeats` runs after `warmup` more.
 double median_seconds(int repeats, int warmup, const std::function<void()>& body);
 
-// Prints the rows and, with a path, appends them to the JSON-lines file. Throws when it cannot be written.
+// Prints the rows and, with a path, appends them to the JSON-lines file. Throws when it cannot be
+// written.
 void report(const std::vector<BenchRow>& rows, const std::string& json);
 
 // One measurement below `weft bench`: adds its flags, and runs if it was chosen.

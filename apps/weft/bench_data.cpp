@@ -10,7 +10,8 @@ namespace {
 class BenchData final : public Bench {
  public:
   explicit BenchData(CommandLine& bench)
-      : Bench(bench, "data", "Batches of MNIST-like images: gathering alone, and the whole loader.") {
+      : Bench(bench, "data",
+              "Batches of MNIST-like images: gathering alone, and the whole loader.") {
     line->add("--data", folder_, "folder with IDX files; empty for made-up images");
     line->add("--global-batch", batch_, "samples of a batch", 1, 1 << 20);
   }
@@ -18,7 +19,8 @@ class BenchData final : public Bench {
   std::optional<int> run(std::vector<BenchRow>& rows) override {
     const data::Images images = folder_.empty() ? made_up() : data::read_mnist(folder_, true);
     std::vector<int64_t> indices;
-    for (int64_t i = 0; i < batch_; ++i) indices.push_back(i * 7919 % images.size());
+    for (int64_t i = 0; i < batch_; ++i)
+      indices.push_back(i * 7919 % images.size());
     const double gather = median_seconds(101, 5, [&] { images.gather(indices, batch_, {}); });
     rows.push_back(row("gather", gather / static_cast<double>(batch_)));
 
@@ -38,7 +40,11 @@ class BenchData final : public Bench {
   }
 
   BenchRow row(const std::string& name, double seconds) const {
-    return {.bench = "data", .name = name, .threads = threads, .median_seconds = seconds, .rate = 1 / seconds,
+    return {.bench = "data",
+            .name = name,
+            .threads = threads,
+            .median_seconds = seconds,
+            .rate = 1 / seconds,
             .unit = "images/s"};
   }
 
@@ -48,6 +54,8 @@ class BenchData final : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_bench_data(CommandLine& bench) { return std::make_unique<BenchData>(bench); }
+std::unique_ptr<Bench> make_bench_data(CommandLine& bench) {
+  return std::make_unique<BenchData>(bench);
+}
 
 }  // namespace weft::app

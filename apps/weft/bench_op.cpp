@@ -1,16 +1,18 @@
 // `weft bench op`: single operators.
-#include <cstdio>
-
 #include "apps/weft/bench.h"
 #include "weft.h"
+
+#include <cstdio>
 
 namespace weft::app {
 namespace {
 
 class BenchOp final : public Bench {
  public:
-  explicit BenchOp(CommandLine& bench) : Bench(bench, "op", "Single operators: one-element addition with and without "
-                                                            "autograd, matrix products, BatchNorm+add+ReLU.") {
+  explicit BenchOp(CommandLine& bench)
+      : Bench(bench, "op",
+              "Single operators: one-element addition with and without "
+              "autograd, matrix products, BatchNorm+add+ReLU.") {
     line->add("--case", only_, "measure this case alone");
   }
 
@@ -31,7 +33,8 @@ class BenchOp final : public Bench {
       row.threads = threads;
       rows.push_back(row);
     }
-    if (rows.empty()) return line->reject("--case: expected a case of this table, got '" + only_ + "'");
+    if (rows.empty())
+      return line->reject("--case: expected a case of this table, got '" + only_ + "'");
     return std::nullopt;
   }
 
@@ -41,9 +44,12 @@ class BenchOp final : public Bench {
     const Tensor a = ones({1});
     const Tensor b = ones({1});
     a.set_requires_grad(autograd);
-    const double seconds = median_seconds(15, 3, [&] {
-                             for (int i = 0; i < kInner; ++i) const Tensor c = a + b;
-                           }) / kInner;
+    const double seconds = median_seconds(15, 3,
+                                          [&] {
+                                            for (int i = 0; i < kInner; ++i)
+                                              const Tensor c = a + b;
+                                          }) /
+                           kInner;
     return {.median_seconds = seconds, .rate = 1 / seconds, .unit = "op/s"};
   }
 
@@ -51,7 +57,9 @@ class BenchOp final : public Bench {
     const Tensor a = to(randn({1024, 1024}), dtype);
     const Tensor b = to(randn({1024, 1024}), dtype);
     const double seconds = median_seconds(15, 3, [&] { const Tensor c = matmul(a, b); });
-    return {.dtype = to_string(dtype), .median_seconds = seconds, .rate = 2e-9 * 1024 * 1024 * 1024 / seconds,
+    return {.dtype = to_string(dtype),
+            .median_seconds = seconds,
+            .rate = 2e-9 * 1024 * 1024 * 1024 / seconds,
             .unit = "GFLOP/s"};
   }
 
@@ -65,10 +73,13 @@ class BenchOp final : public Bench {
     const Tensor mean = zeros({256});
     const Tensor var = ones({256});
     const double seconds = median_seconds(7, 2, [&] {
-      for (const Tensor& leaf : {x, z, weight, bias}) leaf.set_grad({});
+      for (const Tensor& leaf : {x, z, weight, bias})
+        leaf.set_grad({});
       backward(relu(batch_norm(x, weight, bias, mean, var, {.training = true}) + z), g);
     });
-    return {.median_seconds = seconds, .rate = 1e-9 * static_cast<double>(x.bytes()) / seconds, .unit = "GB/s"};
+    return {.median_seconds = seconds,
+            .rate = 1e-9 * static_cast<double>(x.bytes()) / seconds,
+            .unit = "GB/s"};
   }
 
   std::string only_;
@@ -76,6 +87,8 @@ class BenchOp final : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_bench_op(CommandLine& bench) { return std::make_unique<BenchOp>(bench); }
+std::unique_ptr<Bench> make_bench_op(CommandLine& bench) {
+  return std::make_unique<BenchOp>(bench);
+}
 
 }  // namespace weft::app

@@ -9,7 +9,8 @@ constexpr int64_t kTensors = 160;  // as many as a ResNet-50 has
 
 class BenchOptim final : public Bench {
  public:
-  explicit BenchOptim(CommandLine& bench) : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
+  explicit BenchOptim(CommandLine& bench)
+      : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
     line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw"}, "optimizer");
     line->add("--parameters", parameters_, "parameters in all", kTensors, int64_t{1} << 34);
   }
@@ -25,7 +26,8 @@ class BenchOptim final : public Bench {
     std::unique_ptr<optim::Optimizer> optimizer;
     double words = 7;  // read parameter, gradient, two moments; write all but the gradient
     if (optimizer_ == "sgd") {
-      optimizer = std::make_unique<optim::Sgd>(tensors, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+      optimizer =
+          std::make_unique<optim::Sgd>(tensors, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
       words = 5;
     } else if (optimizer_ == "adam") {
       optimizer = std::make_unique<optim::Adam>(tensors, optim::AdamOptions{.lr = 1e-3});
@@ -34,8 +36,12 @@ class BenchOptim final : public Bench {
     }
     const double seconds = median_seconds(9, 2, [&] { optimizer->step(); });
     const double bytes = words * 4 * static_cast<double>(parameters_ / kTensors * kTensors);
-    rows.push_back({.bench = "optim", .name = optimizer_, .threads = threads, .median_seconds = seconds,
-                    .rate = bytes * 1e-9 / seconds, .unit = "GB/s"});
+    rows.push_back({.bench = "optim",
+                    .name = optimizer_,
+                    .threads = threads,
+                    .median_seconds = seconds,
+                    .rate = bytes * 1e-9 / seconds,
+                    .unit = "GB/s"});
     return std::nullopt;
   }
 
@@ -46,6 +52,8 @@ class BenchOptim final : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_bench_optim(CommandLine& bench) { return std::make_unique<BenchOptim>(bench); }
+std::unique_ptr<Bench> make_bench_optim(CommandLine& bench) {
+  return std::make_unique<BenchOptim>(bench);
+}
 
 }  // namespace weft::app

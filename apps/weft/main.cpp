@@ -1,16 +1,17 @@
 // The `weft` command.
-#include <array>
-#include <cstdio>
-
 #include "apps/common/command_line.h"
 #include "apps/weft/bench.h"
 #include "core/parallel.h"
+
+#include <array>
+#include <cstdio>
 
 namespace weft::app {
 namespace {
 
 int run(int argc, char** argv) {
-  CommandLine line("weft", "Tools around Weft, a deep-learning framework with distribution woven in.");
+  CommandLine line("weft",
+                   "Tools around Weft, a deep-learning framework with distribution woven in.");
   CommandLine& bench = line.command("bench", "Measure one thing and print a table.");
   const std::array benches = {make_bench_op(bench), make_bench_step(bench), make_bench_optim(bench),
                               make_bench_data(bench)};
@@ -28,4 +29,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace weft::app
 
-int main(int argc, char** argv) { return weft::app::run_guarded("weft", weft::app::run, argc, argv); }
+int main(int argc, char** argv) {
+  return weft::app::run_guarded("weft", weft::app::run, argc, argv);
+}

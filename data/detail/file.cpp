@@ -1,13 +1,13 @@
 #include "data/detail/file.h"
 
+#include "core/error.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-
-#include "core/error.h"
 
 namespace weft::data::detail {
 namespace {

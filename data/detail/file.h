@@ -7,7 +7,8 @@
 
 namespace weft::data::detail {
 
-// Throws an Error "[op] path: reason" when the file cannot be opened, is not a regular file, or ends early.
+// Throws an Error "[op] path: reason" when the file cannot be opened, is not a regular file, or
+// ends early.
 std::vector<std::byte> read_file(const char* op, const std::string& path);
 
 }  // namespace weft::data::detail

@@ -1,12 +1,12 @@
-// The two networks of the mnist app, for 28×28 images of ten classes. Parameter names are those of the same PyTorch
-// modules: "fc1.weight", "conv1.bias", …
+// The two networks of the mnist app, for 28×28 images of ten classes. Parameter names are those of
+// the same PyTorch modules: "fc1.weight", "conv1.bias", …
 #pragma once
-
-#include <memory>
-#include <string_view>
 
 #include "nn/conv.h"
 #include "nn/linear.h"
+
+#include <memory>
+#include <string_view>
 
 namespace weft::nn::models {
 
@@ -19,8 +19,8 @@ struct MnistMlp : Module {
   Linear fc2{128, 10};
 };
 
-// Two 3×3 convolutions, each with ReLU and 2×2 max pooling, then two linear layers: images [N, 1, 28, 28] to logits
-// [N, 10].
+// Two 3×3 convolutions, each with ReLU and 2×2 max pooling, then two linear layers: images [N, 1,
+// 28, 28] to logits [N, 10].
 struct MnistCnn : Module {
   MnistCnn();
   Tensor forward(const Tensor& images) override;

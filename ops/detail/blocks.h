@@ -1,5 +1,5 @@
-// Dense tensors read and written in runs of a kernel's compute type T (float or double): in place where the
-// tensor is of that type, through a converted copy of one run where it is not.
+// Dense tensors read and written in runs of a kernel's compute type T (float or double): in place
+// where the tensor is of that type, through a converted copy of one run where it is not.
 #pragma once
 
 #include "core/tensor.h"

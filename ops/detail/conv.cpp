@@ -8,14 +8,16 @@ namespace {
 
 bool winograd_fits(const ConvShape& shape) {
   const std::array<int64_t, 2> ones{1, 1};
-  return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{3, 3} && shape.stride == ones &&
-         shape.dilation == ones && shape.channels % 8 == 0 && shape.outputs % 8 == 0;
+  return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{3, 3} &&
+         shape.stride == ones && shape.dilation == ones && shape.channels % 8 == 0 &&
+         shape.outputs % 8 == 0;
 }
 
 ConvWay resolve(ConvWay way, const ConvShape& shape, DType dtype) {
   if (way == ConvWay::best) return conv_best(shape, dtype);
-  WEFT_CHECK(conv_can(way, shape, dtype), "conv", "expected a way that can compute images ", shape.in_shape(),
-             " with a weight ", shape.weight_shape(), " in ", dtype, ", got way ", static_cast<int>(way));
+  WEFT_CHECK(conv_can(way, shape, dtype), "conv", "expected a way that can compute images ",
+             shape.in_shape(), " with a weight ", shape.weight_shape(), " in ", dtype, ", got way ",
+             static_cast<int>(way));
   return way;
 }
 
@@ -23,58 +25,75 @@ ConvWay resolve(ConvWay way, const ConvShape& shape, DType dtype) {
 
 bool conv_can(ConvWay way, const ConvShape& shape, DType dtype) {
   switch (way) {
-    case ConvWay::best: return true;
-    case ConvWay::direct: return dtype == f32 || dtype == f64;
-    case ConvWay::winograd: return dtype == f32 && winograd_fits(shape);
-    case ConvWay::depthwise: return (dtype == f32 || dtype == f64) && shape.depthwise();
-    case ConvWay::onednn: return onednn::supports(dtype);
+    case ConvWay::best:
+      return true;
+    case ConvWay::direct:
+      return dtype == f32 || dtype == f64;
+    case ConvWay::winograd:
+      return dtype == f32 && winograd_fits(shape);
+    case ConvWay::depthwise:
+      return (dtype == f32 || dtype == f64) && shape.depthwise();
+    case ConvWay::onednn:
+      return onednn::supports(dtype);
   }
   return false;
 }
 
 ConvWay conv_best(const ConvShape& shape, DType dtype) {
   if (dtype != f32 && dtype != f64) return ConvWay::onednn;
-  // oneDNN's f32 kernels use registers of 64 bytes where there are any, ours 32; up to AVX2 ours are faster.
+  // oneDNN's f32 kernels use registers of 64 bytes where there are any, ours 32; up to AVX2 ours
+  // are faster.
   if (dtype == f32 && onednn::supports(bf16)) return ConvWay::onednn;
   if (shape.depthwise()) return ConvWay::depthwise;
   // Below this the transforms cost more than the products they save.
-  const bool pays = std::min(shape.channels, shape.outputs) >= 16 && std::max(shape.channels, shape.outputs) >= 32;
+  const bool pays = std::min(shape.channels, shape.outputs) >= 16 &&
+                    std::max(shape.channels, shape.outputs) >= 32;
   if (dtype == f32 && pays && winograd_fits(shape)) return ConvWay::winograd;
   return ConvWay::direct;
 }
 
-void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
-                  ConvWay way) {
+void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& y, ConvWay way) {
   const bool wide = x.dtype() == f64;
   switch (resolve(way, shape, x.dtype())) {
-    case ConvWay::winograd: return conv::winograd_forward(shape, x, weight, bias, y);
-    case ConvWay::onednn: return conv::onednn_forward(shape, x, weight, bias, y);
+    case ConvWay::winograd:
+      return conv::winograd_forward(shape, x, weight, bias, y);
+    case ConvWay::onednn:
+      return conv::onednn_forward(shape, x, weight, bias, y);
     case ConvWay::depthwise:
-      return (wide ? conv::depthwise_forward<double> : conv::depthwise_forward<float>)(shape, x, weight, bias, y);
-    default: return (wide ? conv::direct_forward<double> : conv::direct_forward<float>)(shape, x, weight, bias, y);
+      return (wide ? conv::depthwise_forward<double>
+                   : conv::depthwise_forward<float>)(shape, x, weight, bias, y);
+    default:
+      return (wide ? conv::direct_forward<double> : conv::direct_forward<float>)(shape, x, weight,
+                                                                                 bias, y);
   }
 }
 
-void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight, const Tensor& bias,
-                        const Tensor& dx, ConvWay way) {
+void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                        const Tensor& bias, const Tensor& dx, ConvWay way) {
   const bool wide = g.dtype() == f64;
   switch (resolve(way, shape, g.dtype())) {
-    case ConvWay::winograd: return conv::winograd_backward_data(shape, g, weight, bias, dx);
-    case ConvWay::onednn: return conv::onednn_backward_data(shape, g, weight, bias, dx);
+    case ConvWay::winograd:
+      return conv::winograd_backward_data(shape, g, weight, bias, dx);
+    case ConvWay::onednn:
+      return conv::onednn_backward_data(shape, g, weight, bias, dx);
     case ConvWay::depthwise:
       return (wide ? conv::depthwise_backward_data<double>
                    : conv::depthwise_backward_data<float>)(shape, g, weight, bias, dx);
     default:
-      return (wide ? conv::direct_backward_data<double> : conv::direct_backward_data<float>)(shape, g, weight, bias, dx);
+      return (wide ? conv::direct_backward_data<double>
+                   : conv::direct_backward_data<float>)(shape, g, weight, bias, dx);
   }
 }
 
-void conv_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g, const Tensor& dw,
-                           const Tensor& db, ConvWay way) {
+void conv_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
+                           const Tensor& dw, const Tensor& db, ConvWay way) {
   const bool wide = x.dtype() == f64;
   switch (resolve(way, shape, x.dtype())) {
-    case ConvWay::winograd: return conv::winograd_backward_weights(shape, x, g, dw, db);
-    case ConvWay::onednn: return conv::onednn_backward_weights(shape, x, g, dw, db);
+    case ConvWay::winograd:
+      return conv::winograd_backward_weights(shape, x, g, dw, db);
+    case ConvWay::onednn:
+      return conv::onednn_backward_weights(shape, x, g, dw, db);
     case ConvWay::depthwise:
       return (wide ? conv::depthwise_backward_weights<double>
                    : conv::depthwise_backward_weights<float>)(shape, x, g, dw, db);

@@ -8,7 +8,8 @@ namespace weft::detail {
 // Options are called "stride" and so on in errors; values may be from `least` to 2^31 - 1.
 void check_conv_pair(const char* op, const char* name, const Shape& value, int64_t least);
 
-// Defined, floating, of one dtype and device; x and weight of 4 dims without empty ones (x may hold no images).
+// Defined, floating, of one dtype and device; x and weight of 4 dims without empty ones (x may hold
+// no images).
 void check_conv_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // bias is undefined or [outputs].

@@ -1,5 +1,5 @@
-// Convolution by oneDNN: images stay NHWC, the weight is reordered once a call into the layout the primitive
-// likes best, primitives are cached.
+// Convolution by oneDNN: images stay NHWC, the weight is reordered once a call into the layout the
+// primitive likes best, primitives are cached.
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/images.h"
 #include "ops/detail/onednn.h"
@@ -17,8 +17,10 @@ struct Geometry {
       strides.push_back(shape.stride[i]);
       dilates.push_back(shape.dilation[i] - 1);
       padding.push_back(shape.padding[i]);
-      const int64_t reach = (shape.out[i] - 1) * shape.stride[i] + (shape.kernel[i] - 1) * shape.dilation[i] + 1;
-      end_padding.push_back(reach - shape.in[i] - shape.padding[i]);  // exactly what the last window needs
+      const int64_t reach =
+          (shape.out[i] - 1) * shape.stride[i] + (shape.kernel[i] - 1) * shape.dilation[i] + 1;
+      end_padding.push_back(reach - shape.in[i] -
+                            shape.padding[i]);  // exactly what the last window needs
     }
     const DType dtype = weight.dtype();
     const Shape in = shape.in_shape();
@@ -32,7 +34,8 @@ struct Geometry {
   // oneDNN's shape of a grouped weight: [groups, O / groups, C / groups, kernel].
   static Shape weight_shape(const ConvShape& shape) {
     if (shape.groups == 1) return shape.weight_shape();
-    return {shape.groups, shape.group_outputs(), shape.group_channels(), shape.kernel[0], shape.kernel[1]};
+    return {shape.groups, shape.group_outputs(), shape.group_channels(), shape.kernel[0],
+            shape.kernel[1]};
   }
 
   memory::dims strides, dilates, padding, end_padding;
@@ -42,7 +45,8 @@ struct Geometry {
 onednn::Key key_of(const char* op, const ConvShape& shape, DType dtype, bool bias) {
   onednn::Key key(op);
   key.add(shape.in_shape()).add(shape.weight_shape()).add(static_cast<int64_t>(dtype)).add(bias);
-  for (size_t i = 0; i < 2; ++i) key.add(shape.stride[i]).add(shape.padding[i]).add(shape.dilation[i]);
+  for (size_t i = 0; i < 2; ++i)
+    key.add(shape.stride[i]).add(shape.padding[i]).add(shape.dilation[i]);
   return key.add(shape.groups);
 }
 
@@ -50,72 +54,105 @@ onednn::Key key_of(const char* op, const ConvShape& shape, DType dtype, bool bia
 Tensor grouped(const ConvShape& shape, const Tensor& weight) {
   if (shape.groups == 1) return weight;
   const Strides& s = weight.strides();
-  return alias(weight, Geometry::weight_shape(shape), {shape.group_outputs() * s[0], s[0], s[1], s[2], s[3]});
+  return alias(weight, Geometry::weight_shape(shape),
+               {shape.group_outputs() * s[0], s[0], s[1], s[2], s[3]});
 }
 
 dnnl::convolution_forward::primitive_desc forward_description(const Geometry& at, bool bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   if (bias) {
-    return {onednn::engine(), kind, algorithm::convolution_direct, at.x, at.w, at.bias, at.y, at.strides, at.dilates,
-            at.padding, at.end_padding, onednn::attributes()};
+    return {onednn::engine(),
+            kind,
+            algorithm::convolution_direct,
+            at.x,
+            at.w,
+            at.bias,
+            at.y,
+            at.strides,
+            at.dilates,
+            at.padding,
+            at.end_padding,
+            onednn::attributes()};
   }
-  return {onednn::engine(), kind, algorithm::convolution_direct, at.x, at.w, at.y, at.strides, at.dilates, at.padding,
-          at.end_padding, onednn::attributes()};
+  return {onednn::engine(),
+          kind,
+          algorithm::convolution_direct,
+          at.x,
+          at.w,
+          at.y,
+          at.strides,
+          at.dilates,
+          at.padding,
+          at.end_padding,
+          onednn::attributes()};
 }
 
 }  // namespace
 
-void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const Tensor& y) {
-  onednn::Primitive& primitive = onednn::cached(key_of("conv2d", shape, x.dtype(), bias.defined()), [&] {
-    return onednn::Primitive(forward_description(Geometry(shape, weight), bias.defined()));
-  });
+void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias, const Tensor& y) {
+  onednn::Primitive& primitive =
+      onednn::cached(key_of("conv2d", shape, x.dtype(), bias.defined()), [&] {
+        return onednn::Primitive(forward_description(Geometry(shape, weight), bias.defined()));
+      });
   const Tensor packed = primitive.arranged(DNNL_ARG_WEIGHTS, grouped(shape, weight));
   if (bias.defined()) {
-    primitive.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_BIAS, bias.raw()},
+    primitive.run({{DNNL_ARG_SRC, x.raw()},
+                   {DNNL_ARG_WEIGHTS, packed.raw()},
+                   {DNNL_ARG_BIAS, bias.raw()},
                    {DNNL_ARG_DST, y.raw()}});
   } else {
-    primitive.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_DST, y.raw()}});
+    primitive.run(
+        {{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_DST, y.raw()}});
   }
 }
 
-void onednn_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight, const Tensor& bias,
-                          const Tensor& dx) {
-  onednn::Primitive& primitive = onednn::cached(key_of("conv2d backward data", shape, g.dtype(), false), [&] {
-    const Geometry at(shape, weight);
-    return onednn::Primitive(dnnl::convolution_backward_data::primitive_desc(
-        onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.y, at.strides, at.dilates, at.padding,
-        at.end_padding, forward_description(at, false), onednn::attributes()));
-  });
+void onednn_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                          const Tensor& bias, const Tensor& dx) {
+  onednn::Primitive& primitive =
+      onednn::cached(key_of("conv2d backward data", shape, g.dtype(), false), [&] {
+        const Geometry at(shape, weight);
+        return onednn::Primitive(dnnl::convolution_backward_data::primitive_desc(
+            onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.y, at.strides,
+            at.dilates, at.padding, at.end_padding, forward_description(at, false),
+            onednn::attributes()));
+      });
   const Tensor packed = primitive.arranged(DNNL_ARG_WEIGHTS, grouped(shape, weight));
-  primitive.run({{DNNL_ARG_DIFF_DST, g.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_DIFF_SRC, dx.raw()}});
+  primitive.run({{DNNL_ARG_DIFF_DST, g.raw()},
+                 {DNNL_ARG_WEIGHTS, packed.raw()},
+                 {DNNL_ARG_DIFF_SRC, dx.raw()}});
   if (!bias.defined()) return;
   const NoGrad no_grad;
   add_(dx, alias(bias, {1, shape.channels, 1, 1}, {0, 1, 0, 0}));
 }
 
-void onednn_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g, const Tensor& dw,
-                             const Tensor& db) {
-  onednn::Primitive& primitive = onednn::cached(key_of("conv2d backward weights", shape, x.dtype(), db.defined()), [&] {
-    const Geometry at(shape, dw);
-    const auto forward = forward_description(at, db.defined());
-    if (db.defined()) {
-      return onednn::Primitive(dnnl::convolution_backward_weights::primitive_desc(
-          onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.bias, at.y, at.strides, at.dilates,
-          at.padding, at.end_padding, forward, onednn::attributes()));
-    }
-    return onednn::Primitive(dnnl::convolution_backward_weights::primitive_desc(
-        onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.y, at.strides, at.dilates, at.padding,
-        at.end_padding, forward, onednn::attributes()));
-  });
+void onednn_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
+                             const Tensor& dw, const Tensor& db) {
+  onednn::Primitive& primitive =
+      onednn::cached(key_of("conv2d backward weights", shape, x.dtype(), db.defined()), [&] {
+        const Geometry at(shape, dw);
+        const auto forward = forward_description(at, db.defined());
+        if (db.defined()) {
+          return onednn::Primitive(dnnl::convolution_backward_weights::primitive_desc(
+              onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.bias, at.y,
+              at.strides, at.dilates, at.padding, at.end_padding, forward, onednn::attributes()));
+        }
+        return onednn::Primitive(dnnl::convolution_backward_weights::primitive_desc(
+            onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.y, at.strides,
+            at.dilates, at.padding, at.end_padding, forward, onednn::attributes()));
+      });
   const Tensor result = grouped(shape, dw);
   const bool in_place = primitive.has_layout_of(DNNL_ARG_DIFF_WEIGHTS, result);
   const Tensor buffer = in_place ? result : primitive.buffer(DNNL_ARG_DIFF_WEIGHTS);
   if (db.defined()) {
-    primitive.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_DIFF_DST, g.raw()}, {DNNL_ARG_DIFF_WEIGHTS, buffer.raw()},
+    primitive.run({{DNNL_ARG_SRC, x.raw()},
+                   {DNNL_ARG_DIFF_DST, g.raw()},
+                   {DNNL_ARG_DIFF_WEIGHTS, buffer.raw()},
                    {DNNL_ARG_DIFF_BIAS, db.raw()}});
   } else {
-    primitive.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_DIFF_DST, g.raw()}, {DNNL_ARG_DIFF_WEIGHTS, buffer.raw()}});
+    primitive.run({{DNNL_ARG_SRC, x.raw()},
+                   {DNNL_ARG_DIFF_DST, g.raw()},
+                   {DNNL_ARG_DIFF_WEIGHTS, buffer.raw()}});
   }
   if (!in_place) primitive.restore(DNNL_ARG_DIFF_WEIGHTS, buffer, result);
 }

@@ -1,20 +1,20 @@
 // The geometry of a 2-d convolution, and how each of its computations walks along one axis.
 #pragma once
 
+#include "core/tensor.h"
+
 #include <algorithm>
 #include <array>
 #include <vector>
-
-#include "core/tensor.h"
 
 namespace weft::detail {
 
 // y[N, O, OH, OW] = conv(x[N, C, H, W], weight[O, C / groups, kernel]). Pairs are {height, width}.
 struct ConvShape {
   int64_t images = 0;
-  int64_t channels = 0;         // C
-  std::array<int64_t, 2> in{};  // H, W
-  int64_t outputs = 0;          // O
+  int64_t channels = 0;          // C
+  std::array<int64_t, 2> in{};   // H, W
+  int64_t outputs = 0;           // O
   std::array<int64_t, 2> out{};  // OH, OW
   std::array<int64_t, 2> kernel{};
   std::array<int64_t, 2> stride{};
@@ -31,9 +31,9 @@ struct ConvShape {
   Shape weight_shape() const { return {outputs, group_channels(), kernel[0], kernel[1]}; }
 };
 
-// One axis of a correlation: target position out_start + t * out_step is the sum over taps k of weight
-// weights[k] times source position in_start + t * in_step + offsets[k], for t in [0, outputs). Positions outside
-// the source count as zero.
+// One axis of a correlation: target position out_start + t * out_step is the sum over taps k of
+// weight weights[k] times source position in_start + t * in_step + offsets[k], for t in [0,
+// outputs). Positions outside the source count as zero.
 struct ConvAxis {
   int64_t outputs = 0;
   int64_t out_start = 0;
@@ -55,8 +55,8 @@ struct ConvAxis {
 // The forward computation along axis 0 (rows) or 1 (columns).
 ConvAxis forward_axis(const ConvShape& shape, size_t axis);
 
-// The gradient with respect to x: with stride s, x positions fall into s phases (t mod s), each of which is a
-// correlation of the gradient with every s-th tap in reverse order.
+// The gradient with respect to x: with stride s, x positions fall into s phases (t mod s), each of
+// which is a correlation of the gradient with every s-th tap in reverse order.
 std::vector<ConvAxis> backward_axes(const ConvShape& shape, size_t axis);
 
 }  // namespace weft::detail

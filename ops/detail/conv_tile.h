@@ -1,5 +1,5 @@
-// The innermost loops of direct convolution: a tile of sums in vector registers, six pixels (or taps) by two
-// packets of channels, which leaves one register to broadcast and two to load into.
+// The innermost loops of direct convolution: a tile of sums in vector registers, six pixels (or
+// taps) by two packets of channels, which leaves one register to broadcast and two to load into.
 #pragma once
 
 #include "ops/detail/lanes.h"
@@ -9,11 +9,15 @@ namespace weft::detail::conv {
 inline constexpr int kTileRows = 6;
 inline constexpr int kTileWide = 2;
 template <class T>
-inline constexpr int64_t kPanel = kTileWide * kLanes<T>;  // channels of a whole panel
+inline constexpr int64_t kPanel = kTileWide* kLanes<T>;  // channels of a whole panel
 
 // A count of `items` as near-equal parts of at most kTileRows: 7 is 4 + 3 rather than 6 + 1.
-inline int64_t tile_parts(int64_t items) { return (items + kTileRows - 1) / kTileRows; }
-inline int64_t tile_begin(int64_t items, int64_t part, int64_t parts) { return items * part / parts; }
+inline int64_t tile_parts(int64_t items) {
+  return (items + kTileRows - 1) / kTileRows;
+}
+inline int64_t tile_begin(int64_t items, int64_t part, int64_t parts) {
+  return items * part / parts;
+}
 
 // What one tile reads: `segments` runs of `length` values from each pixel, beginning at segment[s].
 struct Segments {
@@ -22,32 +26,36 @@ struct Segments {
   int64_t length;
 };
 
-// y[m][0 … columns) = bias + the sum over all values v of x[m] times row v of `weights`, whose rows have Wide
-// packets.
+// y[m][0 … columns) = bias + the sum over all values v of x[m] times row v of `weights`, whose rows
+// have Wide packets.
 template <class T, int Rows, int Wide>
-void pixel_tile(const T* const* x, const Segments& segments, const T* weights, const T* bias, T* const* y,
-                int64_t columns) {
+void pixel_tile(const T* const* x, const Segments& segments, const T* weights, const T* bias,
+                T* const* y, int64_t columns) {
   using V = Packet<T>;
   V sums[Rows][Wide];
 #pragma GCC unroll 6
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Wide; ++v) sums[m][v] = load<V>(bias + v * kLanes<T>);
+    for (int v = 0; v < Wide; ++v)
+      sums[m][v] = load<V>(bias + v * kLanes<T>);
   }
   for (int64_t s = 0; s < segments.count; ++s) {
     const T* from[Rows];
 #pragma GCC unroll 6
-    for (int m = 0; m < Rows; ++m) from[m] = x[m] + segments.segment[s];
+    for (int m = 0; m < Rows; ++m)
+      from[m] = x[m] + segments.segment[s];
 #pragma GCC unroll 4
     for (int64_t i = 0; i < segments.length; ++i, weights += Wide * kLanes<T>) {
       V right[Wide];
 #pragma GCC unroll 2
-      for (int v = 0; v < Wide; ++v) right[v] = load<V>(weights + v * kLanes<T>);
+      for (int v = 0; v < Wide; ++v)
+        right[v] = load<V>(weights + v * kLanes<T>);
 #pragma GCC unroll 6
       for (int m = 0; m < Rows; ++m) {
         const V left = broadcast<V>(from[m][i]);
 #pragma GCC unroll 2
-        for (int v = 0; v < Wide; ++v) sums[m][v] = fma(left, right[v], sums[m][v]);
+        for (int v = 0; v < Wide; ++v)
+          sums[m][v] = fma(left, right[v], sums[m][v]);
       }
     }
   }
@@ -55,16 +63,19 @@ void pixel_tile(const T* const* x, const Segments& segments, const T* weights, c
 #pragma GCC unroll 6
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
-      for (int v = 0; v < Wide; ++v) store(y[m] + v * kLanes<T>, sums[m][v]);
+      for (int v = 0; v < Wide; ++v)
+        store(y[m] + v * kLanes<T>, sums[m][v]);
     }
     return;
   }
 #pragma GCC unroll 6
-  for (int m = 0; m < Rows; ++m) std::memcpy(y[m], sums[m], static_cast<size_t>(columns) * sizeof(T));
+  for (int m = 0; m < Rows; ++m)
+    std::memcpy(y[m], sums[m], static_cast<size_t>(columns) * sizeof(T));
 }
 
-// What one tile of a weight gradient sums over: rows of `columns` pixels. The x of (row, column) lies at
-// row[row] + column * x_step from each tap's address, the gradient at (row * columns + column) * g_step.
+// What one tile of a weight gradient sums over: rows of `columns` pixels. The x of (row, column)
+// lies at row[row] + column * x_step from each tap's address, the gradient at (row * columns +
+// column) * g_step.
 struct PixelRows {
   const int64_t* row;
   int64_t rows;
@@ -73,7 +84,8 @@ struct PixelRows {
   int64_t g_step;
 };
 
-// sums[m][…] += the sum over pixels of x[m] times Wide packets of g. Rows of sums are `pitch` apart.
+// sums[m][…] += the sum over pixels of x[m] times Wide packets of g. Rows of sums are `pitch`
+// apart.
 template <class T, int Rows, int Wide>
 void tap_tile(const T* const* x, const PixelRows& pixels, const T* g, T* sums, int64_t pitch) {
   using V = Packet<T>;
@@ -81,41 +93,47 @@ void tap_tile(const T* const* x, const PixelRows& pixels, const T* g, T* sums, i
 #pragma GCC unroll 6
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Wide; ++v) tile[m][v] = load<V>(sums + m * pitch + v * kLanes<T>);
+    for (int v = 0; v < Wide; ++v)
+      tile[m][v] = load<V>(sums + m * pitch + v * kLanes<T>);
   }
   for (int64_t r = 0; r < pixels.rows; ++r) {
     const T* from[Rows];
 #pragma GCC unroll 6
-    for (int m = 0; m < Rows; ++m) from[m] = x[m] + pixels.row[r];
+    for (int m = 0; m < Rows; ++m)
+      from[m] = x[m] + pixels.row[r];
     int64_t at = 0;
     for (int64_t c = 0; c < pixels.columns; ++c, at += pixels.x_step, g += pixels.g_step) {
       V right[Wide];
 #pragma GCC unroll 2
-      for (int v = 0; v < Wide; ++v) right[v] = load<V>(g + v * kLanes<T>);
+      for (int v = 0; v < Wide; ++v)
+        right[v] = load<V>(g + v * kLanes<T>);
 #pragma GCC unroll 6
       for (int m = 0; m < Rows; ++m) {
         const V left = broadcast<V>(from[m][at]);
 #pragma GCC unroll 2
-        for (int v = 0; v < Wide; ++v) tile[m][v] = fma(left, right[v], tile[m][v]);
+        for (int v = 0; v < Wide; ++v)
+          tile[m][v] = fma(left, right[v], tile[m][v]);
       }
     }
   }
 #pragma GCC unroll 6
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Wide; ++v) store(sums + m * pitch + v * kLanes<T>, tile[m][v]);
+    for (int v = 0; v < Wide; ++v)
+      store(sums + m * pitch + v * kLanes<T>, tile[m][v]);
   }
 }
 
 // The tile kernels for 1 … kTileRows rows and one or two packets, by [wide - 1][rows - 1].
 template <class T>
-using PixelTile = void (*)(const T* const*, const Segments&, const T*, const T*, T* const*, int64_t);
+using PixelTile = void (*)(const T* const*, const Segments&, const T*, const T*, T* const*,
+                           int64_t);
 template <class T>
 inline constexpr PixelTile<T> kPixelTiles[kTileWide][kTileRows] = {
-    {pixel_tile<T, 1, 1>, pixel_tile<T, 2, 1>, pixel_tile<T, 3, 1>, pixel_tile<T, 4, 1>, pixel_tile<T, 5, 1>,
-     pixel_tile<T, 6, 1>},
-    {pixel_tile<T, 1, 2>, pixel_tile<T, 2, 2>, pixel_tile<T, 3, 2>, pixel_tile<T, 4, 2>, pixel_tile<T, 5, 2>,
-     pixel_tile<T, 6, 2>}};
+    {pixel_tile<T, 1, 1>, pixel_tile<T, 2, 1>, pixel_tile<T, 3, 1>, pixel_tile<T, 4, 1>,
+     pixel_tile<T, 5, 1>, pixel_tile<T, 6, 1>},
+    {pixel_tile<T, 1, 2>, pixel_tile<T, 2, 2>, pixel_tile<T, 3, 2>, pixel_tile<T, 4, 2>,
+     pixel_tile<T, 5, 2>, pixel_tile<T, 6, 2>}};
 template <class T>
 using TapTile = void (*)(const T* const*, const PixelRows&, const T*, T*, int64_t);
 template <class T>
@@ -130,7 +148,8 @@ template <class T>
 void add_columns(const T* g, int64_t rows, int64_t pitch, int64_t channels, T* sums) {
   for_lanes<T>(channels, [&]<class V>(int64_t c) {
     V sum = load<V>(sums + c);
-    for (int64_t r = 0; r < rows; ++r) sum += load<V>(g + r * pitch + c);
+    for (int64_t r = 0; r < rows; ++r)
+      sum += load<V>(g + r * pitch + c);
     store(sums + c, sum);
   });
 }

@@ -15,12 +15,13 @@ void check_floating(const char* op, const Tensor& tensor) {
 }
 
 void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
-  WEFT_CHECK(a.device() == b.device(), op, "expected tensors on one device, got ", a.device(), " and ", b.device());
+  WEFT_CHECK(a.device() == b.device(), op, "expected tensors on one device, got ", a.device(),
+             " and ", b.device());
 }
 
 void check_result(const char* op, const Tensor& target, const Shape& shape, DType dtype) {
-  WEFT_CHECK(target.shape() == shape && target.dtype() == dtype, op, "expected a target of shape ", shape,
-             " and dtype ", dtype, ", got ", target.shape(), " and ", target.dtype());
+  WEFT_CHECK(target.shape() == shape && target.dtype() == dtype, op, "expected a target of shape ",
+             shape, " and dtype ", dtype, ", got ", target.shape(), " and ", target.dtype());
 }
 
 Tensor to_input(Tensor gradient, const Shape& shape, DType dtype) {
@@ -32,9 +33,15 @@ Tensor scalar_operand(const Scalar& scalar, DType result) {
   const DType compute = compute_dtype(result);
   const Tensor operand = empty({}, {.dtype = compute});
   switch (compute) {
-    case DType::f32: *operand.data<float>() = static_cast<float>(scalar.to_double()); break;
-    case DType::f64: *operand.data<double>() = scalar.to_double(); break;
-    default: *operand.data<int64_t>() = scalar.to_int(); break;
+    case DType::f32:
+      *operand.data<float>() = static_cast<float>(scalar.to_double());
+      break;
+    case DType::f64:
+      *operand.data<double>() = scalar.to_double();
+      break;
+    default:
+      *operand.data<int64_t>() = scalar.to_int();
+      break;
   }
   return operand;
 }

@@ -1,11 +1,11 @@
 // How a row of elementwise.def becomes an operator: checks, output, kernel, gradient.
 #pragma once
 
-#include <array>
-
 #include "autograd/record.h"
 #include "ops/detail/functors.h"
 #include "ops/detail/packet.h"
+
+#include <array>
 
 namespace weft::detail {
 
@@ -14,11 +14,14 @@ using functors::Saves;
 enum class Domain { real, any };
 
 // The functor's members as callables, so that packet_kernel need not know their names.
-#define WEFT_MEMBER(Name, member)                                      \
-  template <class F>                                                   \
-  struct Name {                                                        \
-    F f;                                                               \
-    template <class... V> auto operator()(V... v) const { return f.member(v...); } \
+#define WEFT_MEMBER(Name, member)   \
+  template <class F>                \
+  struct Name {                     \
+    F f;                            \
+    template <class... V>           \
+    auto operator()(V... v) const { \
+      return f.member(v...);        \
+    }                               \
   };
 WEFT_MEMBER(Forward, fwd)
 WEFT_MEMBER(Backward, bwd)
@@ -26,7 +29,8 @@ WEFT_MEMBER(BackwardA, bwd_a)
 WEFT_MEMBER(BackwardB, bwd_b)
 #undef WEFT_MEMBER
 
-// The kernel of callable C with `Arity` inputs for a compute dtype; i64 only where the function keeps integers.
+// The kernel of callable C with `Arity` inputs for a compute dtype; i64 only where the function
+// keeps integers.
 template <class C, int Arity, Domain domain>
 BlockKernel kernel_for(DType compute) {
   if (compute == DType::f32) return packet_kernel<C, float, Arity>;
@@ -58,7 +62,8 @@ Tensor to_input(Tensor gradient, const Shape& shape, DType dtype);
 Tensor scalar_operand(const Scalar& scalar, DType result);
 
 template <Domain domain, class F>
-void record_unary(const char* name, const Tensor& out, std::array<Edge, 1> edges, const Tensor& x, const F& f) {
+void record_unary(const char* name, const Tensor& out, std::array<Edge, 1> edges, const Tensor& x,
+                  const F& f) {
   if constexpr (F::saves == Saves::nothing) {
     record(name, out, std::move(edges), [f](const Tensor& g, Gradients& to) {
       const Tensor dx = empty_like(g);
@@ -103,16 +108,20 @@ const Tensor& unary_in_place(const char* name, const Tensor& x, const F& f) {
 
 // One input's gradient of a binary function: `Member` applied to g and to what it uses of a and b.
 template <functors::Uses uses, class Member>
-Tensor binary_gradient(const Tensor& g, const Member& member, const Saved& a, const Saved& b, const char* name) {
+Tensor binary_gradient(const Tensor& g, const Member& member, const Saved& a, const Saved& b,
+                       const char* name) {
   using functors::Uses;
   if constexpr (uses == Uses::passes) {
     return g;
   } else {
     const Tensor d = empty_like(g);
     if constexpr (uses == Uses::nothing) apply<Member, Domain::real>(d, g.dtype(), member, g);
-    if constexpr (uses == Uses::a) apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name));
-    if constexpr (uses == Uses::b) apply<Member, Domain::real>(d, g.dtype(), member, g, b.get(name));
-    if constexpr (uses == Uses::both) apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name), b.get(name));
+    if constexpr (uses == Uses::a)
+      apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name));
+    if constexpr (uses == Uses::b)
+      apply<Member, Domain::real>(d, g.dtype(), member, g, b.get(name));
+    if constexpr (uses == Uses::both)
+      apply<Member, Domain::real>(d, g.dtype(), member, g, a.get(name), b.get(name));
     return d;
   }
 }
@@ -124,25 +133,27 @@ constexpr bool binary_uses(functors::Uses operand) {
 }
 // Whether the gradient needs neither operand, so that the result may overwrite one.
 template <class F>
-inline constexpr bool saves_nothing = !binary_uses<F>(functors::Uses::a) && !binary_uses<F>(functors::Uses::b);
+inline constexpr bool saves_nothing =
+    !binary_uses<F>(functors::Uses::a) && !binary_uses<F>(functors::Uses::b);
 
 template <class F>
-void record_binary(const char* name, const Tensor& out, std::array<Edge, 2> edges, const Tensor& a, const Tensor& b,
-                   const F& f) {
+void record_binary(const char* name, const Tensor& out, std::array<Edge, 2> edges, const Tensor& a,
+                   const Tensor& b, const F& f) {
   const Saved saved_a(binary_uses<F>(functors::Uses::a) ? a : Tensor());
   const Saved saved_b(binary_uses<F>(functors::Uses::b) ? b : Tensor());
-  record(name, out, std::move(edges),
-         [name, f, saved_a, saved_b, a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
-          b_dtype = b.dtype()](const Tensor& g, Gradients& to) {
-           if (to.wants(0)) {
-             to.set(0, to_input(binary_gradient<F::a_uses>(g, BackwardA<F>{f}, saved_a, saved_b, name), a_shape,
-                                a_dtype));
-           }
-           if (to.wants(1)) {
-             to.set(1, to_input(binary_gradient<F::b_uses>(g, BackwardB<F>{f}, saved_a, saved_b, name), b_shape,
-                                b_dtype));
-           }
-         });
+  record(
+      name, out, std::move(edges),
+      [name, f, saved_a, saved_b, a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
+       b_dtype = b.dtype()](const Tensor& g, Gradients& to) {
+        if (to.wants(0)) {
+          to.set(0, to_input(binary_gradient<F::a_uses>(g, BackwardA<F>{f}, saved_a, saved_b, name),
+                             a_shape, a_dtype));
+        }
+        if (to.wants(1)) {
+          to.set(1, to_input(binary_gradient<F::b_uses>(g, BackwardB<F>{f}, saved_a, saved_b, name),
+                             b_shape, b_dtype));
+        }
+      });
 }
 
 template <Domain domain, class F>
@@ -154,7 +165,9 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b, DType dtype, c
   return out;
 }
 
-inline DType binary_dtype(DType promoted, Domain domain) { return unary_dtype(promoted, domain); }
+inline DType binary_dtype(DType promoted, Domain domain) {
+  return unary_dtype(promoted, domain);
+}
 
 template <Domain domain, class F>
 Tensor binary(const char* name, const Tensor& a, const Tensor& b, const F& f) {
@@ -165,7 +178,8 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b, const F& f) {
 }
 
 template <Domain domain, class F>
-const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b, DType dtype, const F& f) {
+const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b, DType dtype,
+                              const F& f) {
   check_result(name, a, broadcast_shapes(a.shape(), b.shape(), name), dtype);
   const bool is_recording = recording(a, b);
   check_in_place(name, a, is_recording);

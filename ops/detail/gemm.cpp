@@ -1,10 +1,10 @@
 #include "ops/detail/gemm.h"
 
-#include <algorithm>
-#include <array>
-
 #include "core/parallel.h"
 #include "ops/detail/gemm_tile.h"
+
+#include <algorithm>
+#include <array>
 
 namespace weft::detail {
 namespace {
@@ -12,26 +12,31 @@ namespace {
 using tile::kLanes;
 using tile::kRows;
 
-constexpr int64_t kDepth = 256;             // products summed in registers: what the header promises
-constexpr int64_t kBlockRows = 96;          // rows of A whose packed block stays in the second-level cache
-constexpr int64_t kTaskColumns = 128;       // columns of B in the smallest piece of work a thread is given
-constexpr int64_t kGrainProducts = 1 << 20;  // multiply-adds below which a second thread costs more than it saves
+constexpr int64_t kDepth = 256;     // products summed in registers: what the header promises
+constexpr int64_t kBlockRows = 96;  // rows of A whose packed block stays in the second-level cache
+constexpr int64_t kTaskColumns =
+    128;  // columns of B in the smallest piece of work a thread is given
+constexpr int64_t kGrainProducts =
+    1 << 20;  // multiply-adds below which a second thread costs more than it saves
 
-// The plan of one product, after which side the vectors run along has been settled (always B's columns).
+// The plan of one product, after which side the vectors run along has been settled (always B's
+// columns).
 template <class T>
 class Product {
  public:
   explicit Product(const Gemm<T>& product) : g_(product) {
     panels_ = (g_.n + kWidth - 1) / kWidth;
-    // B can be read where it lies if its rows are contiguous and few tiles read each of them; the last, narrow
-    // panel is always copied, for vectors must not read past its end.
+    // B can be read where it lies if its rows are contiguous and few tiles read each of them; the
+    // last, narrow panel is always copied, for vectors must not read past its end.
     const int64_t row_tiles = (std::min(g_.m, kBlockRows) + kRows<2> - 1) / kRows<2>;
     const bool in_place = g_.b_col == 1 && (row_tiles <= 2 || g_.k <= 16);
     first_packed_ = in_place ? g_.n / kWidth : 0;
-    // A is read where it lies unless it is read often, or its steps would fall on few sets of the first-level cache.
+    // A is read where it lies unless it is read often, or its steps would fall on few sets of the
+    // first-level cache.
     const int64_t step = static_cast<int64_t>(sizeof(T)) * (g_.a_col == 1 ? g_.a_row : g_.a_col);
     const bool clashes = step % 1024 == 0 && g_.k > 32 && g_.m > 4;
-    pack_a_ = clashes || (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
+    pack_a_ = clashes ||
+              (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
     if (first_packed_ < panels_) {
       packed_b_ = empty({panels_ - first_packed_, g_.k, kWidth}, {.dtype = dtype_of<T>});
     }
@@ -40,15 +45,19 @@ class Product {
   void run() {
     const int64_t row_blocks = (g_.m + kBlockRows - 1) / kBlockRows;
     const int64_t column_tasks = (g_.n + kTaskColumns - 1) / kTaskColumns;
-    const int64_t task = std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * std::min(g_.k, kGrainProducts);
+    const int64_t task =
+        std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * std::min(g_.k, kGrainProducts);
     const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(task, 1));
     const int64_t panel_grain = std::max<int64_t>(1, grain * kTaskColumns / kWidth);
     parallel_for(first_packed_, panels_, panel_grain, [&](int64_t begin, int64_t end) {
-      for (int64_t panel = begin; panel < end; ++panel) pack_panel(panel);
+      for (int64_t panel = begin; panel < end; ++panel)
+        pack_panel(panel);
     });
     parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
       Tensor packed_a;
-      if (pack_a_) packed_a = empty({std::min(g_.m, kBlockRows) * packed_stride(g_.k)}, {.dtype = dtype_of<T>});
+      if (pack_a_)
+        packed_a =
+            empty({std::min(g_.m, kBlockRows) * packed_stride(g_.k)}, {.dtype = dtype_of<T>});
       while (begin < end) {  // tasks of one block of rows run together and share its packed rows
         const int64_t block = begin / column_tasks;
         const int64_t last = std::min(end, (block + 1) * column_tasks);
@@ -79,19 +88,23 @@ class Product {
     if (g_.b_row == 1 && g_.b_col != 1) {
       tile::transpose(from, g_.b_col, columns, g_.k, to, stride);
     } else if (g_.b_col == 1 && columns == kWidth) {
-      for (int64_t p = 0; p < g_.k; ++p) {  // a constant size is copied by two moves, without a call
+      for (int64_t p = 0; p < g_.k;
+           ++p) {  // a constant size is copied by two moves, without a call
         std::memcpy(to + p * stride, from + p * g_.b_row, kWidth * sizeof(T));
       }
     } else {
       for (int64_t p = 0; p < g_.k; ++p) {
-        for (int64_t j = 0; j < columns; ++j) to[p * stride + j] = from[p * g_.b_row + j * g_.b_col];
+        for (int64_t j = 0; j < columns; ++j)
+          to[p * stride + j] = from[p * g_.b_row + j * g_.b_col];
       }
     }
     if (columns == stride) return;
-    for (int64_t p = 0; p < g_.k; ++p) std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
+    for (int64_t p = 0; p < g_.k; ++p)
+      std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
   }
 
-  // Between packed rows of A: one line more than a power of two, so that rows do not share cache sets.
+  // Between packed rows of A: one line more than a power of two, so that rows do not share cache
+  // sets.
   static int64_t packed_stride(int64_t depth) {
     constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
     return (std::min(depth, kDepth) / kLine + 1) * kLine;
@@ -109,7 +122,8 @@ class Product {
       tile::transpose(a, g_.a_col, depth, rows, to, stride);
     } else {
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t p = 0; p < depth; ++p) to[i * stride + p] = a[i * g_.a_row + p * g_.a_col];
+        for (int64_t p = 0; p < depth; ++p)
+          to[i * stride + p] = a[i * g_.a_row + p * g_.a_col];
       }
     }
   }
@@ -136,13 +150,20 @@ class Product {
         const bool packed = panel >= first_packed_;
         const int64_t columns = panel_columns(panel);
         strip.b_row = packed ? panel_stride(columns) : g_.b_row;
-        strip.b = packed ? packed_panel(panel) + from * strip.b_row : g_.b + panel * kWidth + from * g_.b_row;
+        strip.b = packed ? packed_panel(panel) + from * strip.b_row
+                         : g_.b + panel * kWidth + from * g_.b_row;
         strip.b_panel = packed ? g_.k * kWidth : kWidth;
-        strip.to = {g_.c + row * g_.c_row + panel * kWidth * g_.c_col, g_.c_row, g_.c_col,
-                    static_cast<int>(columns), g_.accumulate || from > 0,
-                    last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
-                    g_.bias_row, g_.bias_col};
-        // Whole panels of one kind ahead: few rows take several at once, to keep enough sums in flight.
+        strip.to = {
+            g_.c + row * g_.c_row + panel * kWidth * g_.c_col,
+            g_.c_row,
+            g_.c_col,
+            static_cast<int>(columns),
+            g_.accumulate || from > 0,
+            last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
+            g_.bias_row,
+            g_.bias_col};
+        // Whole panels of one kind ahead: few rows take several at once, to keep enough sums in
+        // flight.
         const int64_t whole = std::min(packed ? g_.n / kWidth : first_packed_, end_panel) - panel;
         panel += run_strip(strip, whole);
       }
@@ -163,7 +184,8 @@ class Product {
   static int64_t run_strip(Strip& strip, int64_t whole) {
     if (strip.to.columns <= kLanes<T>) return run_tiles<1>(strip);
     if (strip.rows <= kRows<8> && whole >= 4) return run_tiles<8>(strip);
-    if (strip.rows <= 3 * kRows<4> && strip.rows != kRows<2> && whole >= 2) return run_tiles<4>(strip);
+    if (strip.rows <= 3 * kRows<4> && strip.rows != kRows<2> && whole >= 2)
+      return run_tiles<4>(strip);
     return run_tiles<2>(strip);
   }
 
@@ -175,8 +197,8 @@ class Product {
     const T* a = strip.a;
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t height = strip.rows * (i + 1) / tiles - strip.rows * i / tiles;
-      tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.a_row, strip.a_col, strip.b, strip.b_row, strip.b_panel,
-                                        strip.to);
+      tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.a_row, strip.a_col, strip.b,
+                                        strip.b_row, strip.b_panel, strip.to);
       a += height * strip.a_row;
       strip.to.c += height * strip.to.row;
       if (strip.to.bias) strip.to.bias += height * strip.to.bias_row;
@@ -194,16 +216,27 @@ class Product {
 // Cᵀ = Bᵀ Aᵀ: the same sums with the vectors along A's rows.
 template <class T>
 Gemm<T> transposed(const Gemm<T>& g) {
-  return {.m = g.n, .n = g.m, .k = g.k,
-          .a = g.b, .a_row = g.b_col, .a_col = g.b_row,
-          .b = g.a, .b_row = g.a_col, .b_col = g.a_row,
-          .c = g.c, .c_row = g.c_col, .c_col = g.c_row,
-          .bias = g.bias, .bias_row = g.bias_col, .bias_col = g.bias_row,
+  return {.m = g.n,
+          .n = g.m,
+          .k = g.k,
+          .a = g.b,
+          .a_row = g.b_col,
+          .a_col = g.b_row,
+          .b = g.a,
+          .b_row = g.a_col,
+          .b_col = g.a_row,
+          .c = g.c,
+          .c_row = g.c_col,
+          .c_col = g.c_row,
+          .bias = g.bias,
+          .bias_row = g.bias_col,
+          .bias_col = g.bias_row,
           .accumulate = g.accumulate};
 }
 
-// Whether the vectors should run along A's rows. Packing B across its rows is dear, so with few rows of A it is
-// A that gets packed (not with one or two, which would leave the vectors empty); a column-major C is written straight.
+// Whether the vectors should run along A's rows. Packing B across its rows is dear, so with few
+// rows of A it is A that gets packed (not with one or two, which would leave the vectors empty); a
+// column-major C is written straight.
 template <class T>
 bool runs_along_rows(const Gemm<T>& g) {
   if (g.c_col != 1 && g.c_row == 1) return g.n > 1;

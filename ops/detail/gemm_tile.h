@@ -1,4 +1,5 @@
-// The innermost loop of matrix products: a tile of C held in vector registers, and the packing that feeds it.
+// The innermost loop of matrix products: a tile of C held in vector registers, and the packing that
+// feeds it.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +31,8 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Rows of a tile that is `Wide` vectors wide: enough sums in flight to hide the latency of a multiply-add, few
-// enough to stay in registers (16, or 32 with AVX-512).
+// Rows of a tile that is `Wide` vectors wide: enough sums in flight to hide the latency of a
+// multiply-add, few enough to stay in registers (16, or 32 with AVX-512).
 template <int Wide>
 inline constexpr int kRows = Wide == 1 ? 12 : (kVectorBytes == 64 ? 24 : 12) / Wide;
 
@@ -57,19 +58,24 @@ inline Vector<T> repeat(T x) {
 
 // a * b + c, rounded once.
 #if defined(__AVX512F__)
-inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
 inline Vector<double> fma(Vector<double> a, Vector<double> b, Vector<double> c) {
   return _mm512_fmadd_pd(a, b, c);
 }
 #elif defined(__FMA__)
-inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) { return _mm256_fmadd_ps(a, b, c); }
+inline Vector<float> fma(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
 inline Vector<double> fma(Vector<double> a, Vector<double> b, Vector<double> c) {
   return _mm256_fmadd_pd(a, b, c);
 }
 #else
 template <class V>
 inline V fma(V a, V b, V c) {
-  for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i) c[i] = std::fma(a[i], b[i], c[i]);
+  for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i)
+    c[i] = std::fma(a[i], b[i], c[i]);
   return c;
 }
 #endif
@@ -99,37 +105,42 @@ void write_elements(const Target<T>& to, const T* values, int rows, int row_leng
   }
 }
 
-// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast; B's rows are read as
-// vectors, two at b + p * b_row, the next two b_panel further on, and so forth.
+// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast; B's rows
+// are read as vectors, two at b + p * b_row, the next two b_panel further on, and so forth.
 template <class T, int Rows, int Wide>
-void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row, int64_t b_panel,
-             const Target<T>& to) {
+void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row,
+             int64_t b_panel, const Target<T>& to) {
   Vector<T> sums[Rows][Wide];
 #pragma GCC unroll 12
   for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < Wide; ++v) sums[i][v] = Vector<T>{};
+    for (int v = 0; v < Wide; ++v)
+      sums[i][v] = Vector<T>{};
   }
   for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {
     if constexpr (Rows >= Wide) {
       Vector<T> right[Wide];
 #pragma GCC unroll 8
-      for (int v = 0; v < Wide; ++v) right[v] = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
+      for (int v = 0; v < Wide; ++v)
+        right[v] = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
         const Vector<T> left = repeat(a[i * a_row]);
 #pragma GCC unroll 8
-        for (int v = 0; v < Wide; ++v) sums[i][v] = fma(left, right[v], sums[i][v]);
+        for (int v = 0; v < Wide; ++v)
+          sums[i][v] = fma(left, right[v], sums[i][v]);
       }
     } else {  // the fewer registers are held by A
       Vector<T> left[Rows];
 #pragma GCC unroll 12
-      for (int i = 0; i < Rows; ++i) left[i] = repeat(a[i * a_row]);
+      for (int i = 0; i < Rows; ++i)
+        left[i] = repeat(a[i * a_row]);
 #pragma GCC unroll 8
       for (int v = 0; v < Wide; ++v) {
         const Vector<T> right = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
 #pragma GCC unroll 12
-        for (int i = 0; i < Rows; ++i) sums[i][v] = fma(left[i], right, sums[i][v]);
+        for (int i = 0; i < Rows; ++i)
+          sums[i][v] = fma(left[i], right, sums[i][v]);
       }
     }
   }
@@ -139,7 +150,8 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
 #pragma GCC unroll 12
     for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < Wide; ++v) store(values + i * kColumns + v * kLanes<T>, sums[i][v]);
+      for (int v = 0; v < Wide; ++v)
+        store(values + i * kColumns + v * kLanes<T>, sums[i][v]);
     }
     return write_elements(to, values, Rows, kColumns);
   }
@@ -157,32 +169,38 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
 }
 
 template <class T>
-using Compute = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, int64_t, const Target<T>&);
+using Compute = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, int64_t,
+                         const Target<T>&);
 
 // The kernel for 1 … kRows rows.
 template <class T, int Wide>
 Compute<T> kernel_for(int64_t rows) {
   static constexpr auto kTable = []<size_t... I>(std::index_sequence<I...>) {
     return std::array<Compute<T>, sizeof...(I)>{compute<T, static_cast<int>(I) + 1, Wide>...};
-  }(std::make_index_sequence<kRows<Wide>>());
+  }
+  (std::make_index_sequence<kRows<Wide>>());
   return kTable[static_cast<size_t>(rows - 1)];
 }
 
 // ---- packing ----
 
-// Lane i of the result is lane i of a, or where bit S of i is set, lane i - S of b; and the counterpart.
+// Lane i of the result is lane i of a, or where bit S of i is set, lane i - S of b; and the
+// counterpart.
 template <int S, class V, size_t... I>
 inline V interleave_low(V a, V b, std::index_sequence<I...>) {
   constexpr int kCount = sizeof...(I);
-  return __builtin_shufflevector(a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) - S : static_cast<int>(I))...);
+  return __builtin_shufflevector(
+      a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) - S : static_cast<int>(I))...);
 }
 template <int S, class V, size_t... I>
 inline V interleave_high(V a, V b, std::index_sequence<I...>) {
   constexpr int kCount = sizeof...(I);
-  return __builtin_shufflevector(a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) : static_cast<int>(I) + S)...);
+  return __builtin_shufflevector(
+      a, b, ((I & S) != 0 ? kCount + static_cast<int>(I) : static_cast<int>(I) + S)...);
 }
 
-// Transposes a square of vectors in log2 steps: swap the off-diagonal halves, quarters, … (Eklundh's method).
+// Transposes a square of vectors in log2 steps: swap the off-diagonal halves, quarters, …
+// (Eklundh's method).
 template <class T, int S = 1>
 inline void transpose_square(Vector<T> (&rows)[kLanes<T>]) {
   if constexpr (S < kLanes<T>) {
@@ -201,21 +219,25 @@ inline void transpose_square(Vector<T> (&rows)[kLanes<T>]) {
 
 // to[p * to_row + j] = from[j * from_col + p] for p < count and j < columns: rows become columns.
 template <class T>
-void transpose(const T* from, int64_t from_col, int64_t columns, int64_t count, T* to, int64_t to_row) {
+void transpose(const T* from, int64_t from_col, int64_t columns, int64_t count, T* to,
+               int64_t to_row) {
   constexpr int64_t kSide = kLanes<T>;
   for (int64_t j = 0; j < columns; j += kSide) {
     int64_t p = 0;
     if (j + kSide <= columns) {
       for (; p + kSide <= count; p += kSide) {
         Vector<T> square[kSide];
-        for (int64_t i = 0; i < kSide; ++i) square[i] = load(from + (j + i) * from_col + p);
+        for (int64_t i = 0; i < kSide; ++i)
+          square[i] = load(from + (j + i) * from_col + p);
         transpose_square<T>(square);
-        for (int64_t i = 0; i < kSide; ++i) store(to + (p + i) * to_row + j, square[i]);
+        for (int64_t i = 0; i < kSide; ++i)
+          store(to + (p + i) * to_row + j, square[i]);
       }
     }
     const int64_t last = std::min(columns, j + kSide);
     for (; p < count; ++p) {
-      for (int64_t i = j; i < last; ++i) to[p * to_row + i] = from[i * from_col + p];
+      for (int64_t i = j; i < last; ++i)
+        to[p * to_row + i] = from[i * from_col + p];
     }
   }
 }

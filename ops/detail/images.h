@@ -18,6 +18,8 @@ inline Tensor empty_images(const Shape& shape, DType dtype) {
 }
 
 // Rows of `elements` each that are worth a thread of their own.
-inline int64_t row_grain(int64_t elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)); }
+inline int64_t row_grain(int64_t elements) {
+  return std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1));
+}
 
 }  // namespace weft::detail

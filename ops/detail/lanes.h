@@ -1,7 +1,8 @@
 // Writing a kernel once for vector registers and for the few channels that are left over.
 //
-// The remainder runs the same operations one element at a time: without reassociation or contraction each gives
-// the bits its lane would have given, so a channel's result does not depend on where in the row it lies.
+// The remainder runs the same operations one element at a time: without reassociation or
+// contraction each gives the bits its lane would have given, so a channel's result does not depend
+// on where in the row it lies.
 #pragma once
 
 #include "ops/detail/functors.h"
@@ -26,7 +27,8 @@ inline void store(void* to, V value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// All lanes hold `value`. Subtracting zero keeps every value, -0 too, so nothing but the broadcast remains.
+// All lanes hold `value`. Subtracting zero keeps every value, -0 too, so nothing but the broadcast
+// remains.
 template <class V, class T>
 inline V broadcast(T value) {
   if constexpr (std::is_arithmetic_v<V>) {
@@ -66,12 +68,15 @@ inline Packet<double> fma(Packet<double> a, Packet<double> b, Packet<double> c) 
 #endif
 }
 
-// Calls f.operator()<V>(i) for the elements [0, count): V is Packet<T> while whole packets are left, then T.
+// Calls f.operator()<V>(i) for the elements [0, count): V is Packet<T> while whole packets are
+// left, then T.
 template <class T, class F>
 inline void for_lanes(int64_t count, const F& f) {
   int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) f.template operator()<Packet<T>>(i);
-  for (; i < count; ++i) f.template operator()<T>(i);
+  for (; i + kLanes<T> <= count; i += kLanes<T>)
+    f.template operator()<Packet<T>>(i);
+  for (; i < count; ++i)
+    f.template operator()<T>(i);
 }
 
 }  // namespace weft::detail

@@ -1,10 +1,10 @@
 #include "ops/detail/loop.h"
 
-#include <array>
-#include <cstring>
-
 #include "core/parallel.h"
 #include "ops/detail/convert.h"
+
+#include <array>
+#include <cstring>
 
 namespace weft::detail {
 namespace {
@@ -19,8 +19,8 @@ struct Operand {
   std::array<int64_t, kMaxDims> strides{};  // elements, per loop dim
 };
 
-// The iteration space: out's dims in the order they lie in memory, neighbours merged where every operand
-// allows it. Operand 0 is the output.
+// The iteration space: out's dims in the order they lie in memory, neighbours merged where every
+// operand allows it. Operand 0 is the output.
 struct Space {
   int dims = 0;
   std::array<int64_t, kMaxDims> sizes{};
@@ -36,7 +36,8 @@ Space make_space(const Tensor& out, std::span<const Tensor* const> inputs) {
   Space space;
   space.count = static_cast<int>(inputs.size()) + 1;
   space.operands[0] = operand_of(out);
-  for (size_t i = 0; i < inputs.size(); ++i) space.operands[i + 1] = operand_of(*inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    space.operands[i + 1] = operand_of(*inputs[i]);
   const std::array<int, kMaxDims> order = memory_order(out.strides());
   for (int i = 0; i < out.dims(); ++i) {
     const int dim = order[static_cast<size_t>(i)];
@@ -55,12 +56,14 @@ Space make_space(const Tensor& out, std::span<const Tensor* const> inputs) {
     }
     const auto at = merges ? last : static_cast<size_t>(space.dims++);
     space.sizes[at] = (merges ? space.sizes[at] : 1) * size;
-    for (size_t k = 0; k < static_cast<size_t>(space.count); ++k) space.operands[k].strides[at] = strides[k];
+    for (size_t k = 0; k < static_cast<size_t>(space.count); ++k)
+      space.operands[k].strides[at] = strides[k];
   }
   if (space.dims == 0) {  // one element
     space.dims = 1;
     space.sizes[0] = 1;
-    for (Operand& operand : space.operands) operand.strides[0] = 1;
+    for (Operand& operand : space.operands)
+      operand.strides[0] = 1;
   }
   return space;
 }
@@ -102,15 +105,18 @@ class BlockRunner {
     alignas(64) T scratch[kMaxInputs + 1][kBlock];
     const auto inputs = static_cast<size_t>(space_.count - 1);
     for (size_t i = 0; i < inputs; ++i) {  // a repeated value is loaded once
-      if (is_constant(space_.operands[i + 1])) load_run(scratch[i], space_.operands[i + 1].data, space_.operands[i + 1].dtype, 0, kBlock);
+      if (is_constant(space_.operands[i + 1]))
+        load_run(scratch[i], space_.operands[i + 1].data, space_.operands[i + 1].dtype, 0, kBlock);
     }
     const bool direct_out = is_direct(space_.operands[0]);
     for (int64_t at = begin; at < end; at += kBlock) {
       const int64_t count = std::min(kBlock, end - at);
       const int64_t whole = count / kPacket * kPacket;
       std::array<const void*, kMaxInputs> in{};
-      for (size_t i = 0; i < inputs; ++i) in[i] = load(space_.operands[i + 1], at, count, scratch[i]);
-      T* out = direct_out ? reinterpret_cast<T*>(space_.operands[0].data) + at : scratch[kMaxInputs];
+      for (size_t i = 0; i < inputs; ++i)
+        in[i] = load(space_.operands[i + 1], at, count, scratch[i]);
+      T* out =
+          direct_out ? reinterpret_cast<T*>(space_.operands[0].data) + at : scratch[kMaxInputs];
       if (whole > 0) kernel_(whole, in.data(), out, functor_);
       if (whole < count) tail(in, out, whole, count - whole);
       if (!direct_out) store(space_.operands[0], at, count, scratch[kMaxInputs]);
@@ -118,7 +124,9 @@ class BlockRunner {
   }
 
  private:
-  bool is_constant(const Operand& operand) const { return space_.dims == 1 && operand.strides[0] == 0; }
+  bool is_constant(const Operand& operand) const {
+    return space_.dims == 1 && operand.strides[0] == 0;
+  }
   bool is_direct(const Operand& operand) const {
     return space_.dims == 1 && operand.strides[0] == 1 && operand.dtype == dtype_of<T>;
   }
@@ -140,12 +148,14 @@ class BlockRunner {
     });
   }
 
-  // The last few elements, through packets padded with copies of the last one (any valid value would do).
+  // The last few elements, through packets padded with copies of the last one (any valid value
+  // would do).
   void tail(std::array<const void*, kMaxInputs> in, T* out, int64_t from, int64_t count) const {
     alignas(64) T padded[kMaxInputs + 1][kPacket];
     for (size_t i = 0; i + 1 < static_cast<size_t>(space_.count); ++i) {
       const T* values = static_cast<const T*>(in[i]) + from;
-      for (int64_t k = 0; k < kPacket; ++k) padded[i][k] = values[std::min(k, count - 1)];
+      for (int64_t k = 0; k < kPacket; ++k)
+        padded[i][k] = values[std::min(k, count - 1)];
       in[i] = padded[i];
     }
     kernel_(kPacket, in.data(), padded[kMaxInputs], functor_);
@@ -164,15 +174,19 @@ void run(const Space& space, int64_t numel, BlockKernel kernel, const void* func
 
 }  // namespace
 
-void run_loop(const Tensor& out, std::span<const Tensor* const> inputs, DType compute, BlockKernel kernel,
-              const void* functor) {
+void run_loop(const Tensor& out, std::span<const Tensor* const> inputs, DType compute,
+              BlockKernel kernel, const void* functor) {
   if (out.numel() == 0) return;
   const Space space = make_space(out, inputs);
   switch (compute) {
-    case DType::f32: return run<float>(space, out.numel(), kernel, functor);
-    case DType::f64: return run<double>(space, out.numel(), kernel, functor);
-    case DType::i64: return run<int64_t>(space, out.numel(), kernel, functor);
-    default: throw_error("run_loop", {"expected a compute dtype of f32, f64 or i64, got ", compute});
+    case DType::f32:
+      return run<float>(space, out.numel(), kernel, functor);
+    case DType::f64:
+      return run<double>(space, out.numel(), kernel, functor);
+    case DType::i64:
+      return run<int64_t>(space, out.numel(), kernel, functor);
+    default:
+      throw_error("run_loop", {"expected a compute dtype of f32, f64 or i64, got ", compute});
   }
 }
 

@@ -1,10 +1,10 @@
 // Products of tensors: every dtype, any leading dims, by the kernel in gemm.cpp or by oneDNN.
-#include <algorithm>
-
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/detail/gemm.h"
 #include "ops/detail/onednn.h"
+
+#include <algorithm>
 
 namespace weft::detail {
 namespace {
@@ -16,7 +16,8 @@ std::vector<int64_t> matrix_offsets(const Tensor& x) {
     std::vector<int64_t> finer;
     finer.reserve(offsets.size() * static_cast<size_t>(x.shape()[d]));
     for (const int64_t offset : offsets) {
-      for (int64_t i = 0; i < x.shape()[d]; ++i) finer.push_back(offset + i * x.strides()[d]);
+      for (int64_t i = 0; i < x.shape()[d]; ++i)
+        finer.push_back(offset + i * x.strides()[d]);
     }
     offsets = std::move(finer);
   }
@@ -27,9 +28,11 @@ template <class T>
 void multiply_integers(const Gemm<T>& g) {
   for (int64_t i = 0; i < g.m; ++i) {
     for (int64_t j = 0; j < g.n; ++j) {
-      uint64_t sum = g.bias ? static_cast<uint64_t>(g.bias[j * g.bias_col]) : 0;  // unsigned: wrapping is defined
+      uint64_t sum = g.bias ? static_cast<uint64_t>(g.bias[j * g.bias_col])
+                            : 0;  // unsigned: wrapping is defined
       for (int64_t p = 0; p < g.k; ++p) {
-        sum += static_cast<uint64_t>(g.a[i * g.a_row + p * g.a_col]) * static_cast<uint64_t>(g.b[p * g.b_row + j * g.b_col]);
+        sum += static_cast<uint64_t>(g.a[i * g.a_row + p * g.a_col]) *
+               static_cast<uint64_t>(g.b[p * g.b_row + j * g.b_col]);
       }
       g.c[i * g.c_row + j * g.c_col] = static_cast<T>(sum);
     }
@@ -39,10 +42,15 @@ void multiply_integers(const Gemm<T>& g) {
 template <class T>
 void multiply_as(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
   const int last = out.dims() - 1;
-  Gemm<T> g{.m = out.shape()[last - 1], .n = out.shape()[last], .k = a.shape()[last],
-            .a_row = a.strides()[last - 1], .a_col = a.strides()[last],
-            .b_row = b.strides()[last - 1], .b_col = b.strides()[last],
-            .c_row = out.strides()[last - 1], .c_col = out.strides()[last]};
+  Gemm<T> g{.m = out.shape()[last - 1],
+            .n = out.shape()[last],
+            .k = a.shape()[last],
+            .a_row = a.strides()[last - 1],
+            .a_col = a.strides()[last],
+            .b_row = b.strides()[last - 1],
+            .b_col = b.strides()[last],
+            .c_row = out.strides()[last - 1],
+            .c_col = out.strides()[last]};
   if (bias.defined()) {
     g.bias = bias.data<T>();
     g.bias_col = bias.strides()[0];
@@ -63,7 +71,8 @@ void multiply_as(const Tensor& out, const Tensor& a, const Tensor& b, const Tens
   const std::vector<int64_t> b_at = matrix_offsets(b);
   const std::vector<int64_t> c_at = matrix_offsets(out);
   const auto range = [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) one(a_at[i], b_at[i], c_at[i]);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      one(a_at[i], b_at[i], c_at[i]);
   };
   // Many matrices share out the threads; few are each split over all of them.
   const auto count = static_cast<int64_t>(c_at.size());
@@ -74,7 +83,8 @@ void multiply_as(const Tensor& out, const Tensor& a, const Tensor& b, const Tens
 
 }  // namespace
 
-void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                        const Tensor& bias) {
   // oneDNN refuses strides of 0 and dims that overlap: repeated operands are written out.
   const Tensor left = a.is_dense() ? a : contiguous(a);
   const Tensor right = b.is_dense() ? b : contiguous(b);
@@ -84,30 +94,38 @@ void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, cons
   onednn::Key key(op);
   key.add(out).add(left).add(right).add(bias.defined());
   onednn::Primitive& primitive = onednn::cached(key, [&] {
-    const auto bias_layout = row.defined()
-                                 ? onednn::describe(bias_shape, contiguous_strides(bias_shape), row.dtype())
-                                 : dnnl::memory::desc();
-    return onednn::Primitive(dnnl::matmul::primitive_desc(onednn::engine(), onednn::describe(left),
-                                                          onednn::describe(right), bias_layout, onednn::describe(out),
-                                                          onednn::attributes()));
+    const auto bias_layout =
+        row.defined() ? onednn::describe(bias_shape, contiguous_strides(bias_shape), row.dtype())
+                      : dnnl::memory::desc();
+    return onednn::Primitive(dnnl::matmul::primitive_desc(
+        onednn::engine(), onednn::describe(left), onednn::describe(right), bias_layout,
+        onednn::describe(out), onednn::attributes()));
   });
   if (row.defined()) {
-    primitive.run({{DNNL_ARG_SRC, left.raw()}, {DNNL_ARG_WEIGHTS, right.raw()}, {DNNL_ARG_BIAS, row.raw()},
+    primitive.run({{DNNL_ARG_SRC, left.raw()},
+                   {DNNL_ARG_WEIGHTS, right.raw()},
+                   {DNNL_ARG_BIAS, row.raw()},
                    {DNNL_ARG_DST, out.raw()}});
   } else {
-    primitive.run({{DNNL_ARG_SRC, left.raw()}, {DNNL_ARG_WEIGHTS, right.raw()}, {DNNL_ARG_DST, out.raw()}});
+    primitive.run(
+        {{DNNL_ARG_SRC, left.raw()}, {DNNL_ARG_WEIGHTS, right.raw()}, {DNNL_ARG_DST, out.raw()}});
   }
 }
 
-void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+              const Tensor& bias) {
   if (out.numel() == 0) return;
   switch (out.dtype()) {
-    case DType::f32: return multiply_as<float>(out, a, b, bias);
-    case DType::f64: return multiply_as<double>(out, a, b, bias);
-    case DType::i64: return multiply_as<int64_t>(out, a, b, bias);
+    case DType::f32:
+      return multiply_as<float>(out, a, b, bias);
+    case DType::f64:
+      return multiply_as<double>(out, a, b, bias);
+    case DType::i64:
+      return multiply_as<int64_t>(out, a, b, bias);
     case DType::f16:
     case DType::bf16: {
-      if (onednn::supports(out.dtype()) && a.shape().back() > 0) return multiply_by_onednn(op, out, a, b, bias);
+      if (onednn::supports(out.dtype()) && a.shape().back() > 0)
+        return multiply_by_onednn(op, out, a, b, bias);
       const Tensor wide = empty(out.shape(), {.dtype = f32});
       multiply_as<float>(wide, to(a, f32), to(b, f32), bias.defined() ? to(bias, f32) : bias);
       copy_(out, wide);

@@ -1,10 +1,10 @@
 // What the normalisations share: their checks and how they read and write per-channel values.
 #pragma once
 
-#include <vector>
-
 #include "autograd/engine.h"
 #include "ops/copy.h"
+
+#include <vector>
 
 namespace weft::detail {
 
@@ -14,16 +14,18 @@ inline void check_norm(const char* op, const Tensor& x, double eps) {
   WEFT_CHECK(eps >= 0, op, "expected eps of 0 or more, got ", eps);
 }
 
-inline void check_norm_parameter(const char* op, const char* name, const Tensor& parameter, const Shape& shape,
-                                 const Tensor& x) {
+inline void check_norm_parameter(const char* op, const char* name, const Tensor& parameter,
+                                 const Shape& shape, const Tensor& x) {
   if (!parameter.defined()) return;
-  WEFT_CHECK(parameter.shape() == shape, op, "expected ", name, " of shape ", shape, " for an input of shape ",
-             x.shape(), ", got ", parameter.shape());
-  WEFT_CHECK(is_floating(parameter.dtype()), op, "expected a floating dtype of ", name, ", got ", parameter.dtype());
+  WEFT_CHECK(parameter.shape() == shape, op, "expected ", name, " of shape ", shape,
+             " for an input of shape ", x.shape(), ", got ", parameter.shape());
+  WEFT_CHECK(is_floating(parameter.dtype()), op, "expected a floating dtype of ", name, ", got ",
+             parameter.dtype());
 }
 
 // The values of a parameter, or `count` times `missing` if there is none.
-inline std::vector<double> parameter_values(const Tensor& parameter, int64_t count, double missing) {
+inline std::vector<double> parameter_values(const Tensor& parameter, int64_t count,
+                                            double missing) {
   if (!parameter.defined()) return std::vector<double>(static_cast<size_t>(count), missing);
   return parameter.to_vector<double>();
 }
@@ -36,7 +38,8 @@ Tensor as_type(const std::vector<double>& values, const Shape& shape) {
 
 // The gradient of a parameter: in its layout and dtype.
 inline Tensor parameter_gradient(const std::vector<double>& values, const Tensor& parameter) {
-  return copy_in_layout_of(parameter, to(from_values(values, parameter.shape()), parameter.dtype()));
+  return copy_in_layout_of(parameter,
+                           to(from_values(values, parameter.shape()), parameter.dtype()));
 }
 
 }  // namespace weft::detail

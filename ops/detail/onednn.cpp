@@ -8,7 +8,8 @@
 namespace weft::detail::onednn {
 namespace {
 
-// Marks the word that opens a tensor (or a list of sizes) inside a key, so that to_text can tell it apart.
+// Marks the word that opens a tensor (or a list of sizes) inside a key, so that to_text can tell it
+// apart.
 constexpr int64_t kTensorMark = int64_t{0x7e45} << 40;
 constexpr int64_t kShapeMark = int64_t{0x54a9} << 40;
 constexpr int64_t kMarkMask = int64_t{0xffff} << 40;
@@ -48,29 +49,42 @@ dnnl::stream& stream() {
 bool supports(DType dtype) {
   const auto has = [](dnnl::cpu_isa isa) {
     static const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto wanted = static_cast<unsigned>(isa);  // a set of bits: each set includes those it builds on
+    const auto wanted =
+        static_cast<unsigned>(isa);  // a set of bits: each set includes those it builds on
     return (effective & wanted) == wanted;
   };
   switch (dtype) {
-    case DType::f32: return true;
-    case DType::bf16: return has(dnnl::cpu_isa::avx512_core);
-    case DType::f16: return has(dnnl::cpu_isa::avx512_core_fp16);
-    default: return false;
+    case DType::f32:
+      return true;
+    case DType::bf16:
+      return has(dnnl::cpu_isa::avx512_core);
+    case DType::f16:
+      return has(dnnl::cpu_isa::avx512_core_fp16);
+    default:
+      return false;
   }
 }
 
 dnnl::memory::data_type data_type(DType dtype) {
   switch (dtype) {
-    case DType::f32: return dnnl::memory::data_type::f32;
-    case DType::bf16: return dnnl::memory::data_type::bf16;
-    case DType::f16: return dnnl::memory::data_type::f16;
-    case DType::i32: return dnnl::memory::data_type::s32;
-    case DType::u8: return dnnl::memory::data_type::u8;
-    default: throw_error("onednn", {"expected f32, bf16, f16, i32 or u8, got ", dtype});
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
+    case DType::f16:
+      return dnnl::memory::data_type::f16;
+    case DType::i32:
+      return dnnl::memory::data_type::s32;
+    case DType::u8:
+      return dnnl::memory::data_type::u8;
+    default:
+      throw_error("onednn", {"expected f32, bf16, f16, i32 or u8, got ", dtype});
   }
 }
 
-dnnl::memory::dims dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
+dnnl::memory::dims dims(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 dnnl::memory::desc describe(const Shape& shape, const Strides& strides, DType dtype) {
   return {dims(shape), data_type(dtype), dims(strides)};
@@ -81,7 +95,9 @@ dnnl::memory::desc describe(const Tensor& tensor) {
 dnnl::memory::desc describe_any(const Shape& shape, DType dtype) {
   return {dims(shape), data_type(dtype), dnnl::memory::format_tag::any};
 }
-dnnl::memory::desc describe_any(const Tensor& tensor) { return describe_any(tensor.shape(), tensor.dtype()); }
+dnnl::memory::desc describe_any(const Tensor& tensor) {
+  return describe_any(tensor.shape(), tensor.dtype());
+}
 
 dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attributes;
@@ -91,20 +107,27 @@ dnnl::primitive_attr attributes() {
 
 // ---- keys ----
 
-Key::Key(const char* op) : op_(op) { add(omp_in_parallel() ? 1 : omp_get_max_threads()); }
+Key::Key(const char* op) : op_(op) {
+  add(omp_in_parallel() ? 1 : omp_get_max_threads());
+}
 
-void Key::overflow() const { throw_error(op_, {"expected fewer attributes in the key of a oneDNN primitive"}); }
+void Key::overflow() const {
+  throw_error(op_, {"expected fewer attributes in the key of a oneDNN primitive"});
+}
 
 Key& Key::add(const Shape& sizes) {
   add(kShapeMark | sizes.dims());
-  for (const int64_t size : sizes) add(size);
+  for (const int64_t size : sizes)
+    add(size);
   return *this;
 }
 
 Key& Key::add(const Shape& sizes, const Strides& strides, DType dtype) {
   add(kTensorMark | static_cast<int64_t>(dtype) << 8 | sizes.dims());
-  for (const int64_t size : sizes) add(size);
-  for (const int64_t stride : strides) add(stride);
+  for (const int64_t size : sizes)
+    add(size);
+  for (const int64_t stride : strides)
+    add(stride);
   return *this;
 }
 
@@ -127,7 +150,8 @@ std::string Key::to_text() const {
   int at = 1;  // the first word is the number of threads
   const auto take = [&](int count) {
     Shape values;
-    while (count-- > 0) values.push_back(words_[static_cast<size_t>(at++)]);
+    while (count-- > 0)
+      values.push_back(words_[static_cast<size_t>(at++)]);
     return values;
   };
   while (at < count_) {
@@ -150,7 +174,8 @@ std::string Key::to_text() const {
 
 Primitive::Primitive(const dnnl::primitive_desc_base& description)
     : description_(description), primitive_(description.get()) {
-  scratchpad_bytes_ = static_cast<int64_t>(description_.query_md(dnnl::query::scratchpad_md).get_size());
+  scratchpad_bytes_ =
+      static_cast<int64_t>(description_.query_md(dnnl::query::scratchpad_md).get_size());
   if (scratchpad_bytes_ > 0) slot(DNNL_ARG_SCRATCHPAD);
 }
 
@@ -169,8 +194,8 @@ Tensor Primitive::buffer(int argument) {
   return empty({static_cast<int64_t>(layout(argument).get_size())}, {.dtype = u8});
 }
 
-Primitive& Primitive::reorder(std::unique_ptr<Primitive>& place, Slot& slot, const dnnl::memory::desc& outside,
-                              bool in) {
+Primitive& Primitive::reorder(std::unique_ptr<Primitive>& place, Slot& slot,
+                              const dnnl::memory::desc& outside, bool in) {
   if (slot.outside != outside) {
     slot.in.reset();
     slot.back.reset();
@@ -190,7 +215,8 @@ Tensor Primitive::arranged(int argument, const Tensor& tensor) {
   const dnnl::memory::desc outside = describe(tensor);
   if (at.layout == outside) return tensor;
   Tensor result = buffer(argument);
-  reorder(at.in, at, outside, true).run({{DNNL_ARG_FROM, tensor.raw()}, {DNNL_ARG_TO, result.raw()}});
+  reorder(at.in, at, outside, true)
+      .run({{DNNL_ARG_FROM, tensor.raw()}, {DNNL_ARG_TO, result.raw()}});
   return result;
 }
 
@@ -211,13 +237,15 @@ void Primitive::run(std::initializer_list<Argument> arguments) {
     check_status(dnnl_memory_set_data_handle(memory, data), "setting a data handle");
     list[static_cast<size_t>(count++)] = {name, memory};
   };
-  for (const Argument& argument : arguments) bind(argument.name, argument.data);
+  for (const Argument& argument : arguments)
+    bind(argument.name, argument.data);
   Tensor scratchpad;
   if (scratchpad_bytes_ > 0) {
     scratchpad = empty({scratchpad_bytes_}, {.dtype = u8});
     bind(DNNL_ARG_SCRATCHPAD, scratchpad.raw());
   }
-  check_status(dnnl_primitive_execute(primitive_.get(), stream().get(), count, list.data()), "a primitive");
+  check_status(dnnl_primitive_execute(primitive_.get(), stream().get(), count, list.data()),
+               "a primitive");
   check_status(dnnl_stream_wait(stream().get()), "waiting for a primitive");
 }
 
@@ -234,7 +262,8 @@ Primitive& insert(const Key& key, Primitive made) {
 }
 
 void refuse(const Key& key, const dnnl::error& error) {
-  throw_error(key.op(), {"expected operands that oneDNN accepts, got ", key.to_text(), ": ", error.what()});
+  throw_error(key.op(),
+              {"expected operands that oneDNN accepts, got ", key.to_text(), ": ", error.what()});
 }
 
 }  // namespace weft::detail::onednn

@@ -1,5 +1,6 @@
-// oneDNN behind a small door: the engine, this thread's stream, descriptors of tensors, and a cache that makes
-// a primitive once for each combination of shapes. A warm call costs about a microsecond.
+// oneDNN behind a small door: the engine, this thread's stream, descriptors of tensors, and a cache
+// that makes a primitive once for each combination of shapes. A warm call costs about a
+// microsecond.
 //
 //   onednn::Key key("conv2d");
 //   key.add(x).add(weight).add(options.stride);
@@ -8,34 +9,38 @@
 //         onednn::engine(), …, onednn::describe_any(weight), …, onednn::attributes()));
 //   });
 //   const Tensor packed = forward.arranged(DNNL_ARG_WEIGHTS, weight);
-//   forward.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_DST, out.raw()}});
+//   forward.run({{DNNL_ARG_SRC, x.raw()}, {DNNL_ARG_WEIGHTS, packed.raw()}, {DNNL_ARG_DST,
+//   out.raw()}});
 //
-// oneDNN cuts work by the number of threads, which is therefore part of every key: results of primitives that
-// split a sum over threads may differ in the last bits between thread counts.
+// oneDNN cuts work by the number of threads, which is therefore part of every key: results of
+// primitives that split a sum over threads may differ in the last bits between thread counts.
 // Whatever oneDNN refuses becomes a weft::Error that names the operator and the shapes.
 #pragma once
+
+#include "core/tensor.h"
+
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include <array>
 #include <concepts>
 #include <initializer_list>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
-
-#include "core/tensor.h"
 
 namespace weft::detail::onednn {
 
-// The process's CPU engine (immutable) and this thread's stream, on which work has ended when a call returns.
+// The process's CPU engine (immutable) and this thread's stream, on which work has ended when a
+// call returns.
 const dnnl::engine& engine();
 dnnl::stream& stream();
 
-// Whether this processor computes in `dtype` natively: f32 always; bf16 and f16 where oneDNN has kernels for
-// the instruction set. Where it does not, operators convert to f32, compute, and convert back.
+// Whether this processor computes in `dtype` natively: f32 always; bf16 and f16 where oneDNN has
+// kernels for the instruction set. Where it does not, operators convert to f32, compute, and
+// convert back.
 bool supports(DType dtype);
 
-// Descriptors: a tensor's own layout (strides may be any that do not overlap); the same sizes in whatever
-// layout the primitive likes best.
+// Descriptors: a tensor's own layout (strides may be any that do not overlap); the same sizes in
+// whatever layout the primitive likes best.
 dnnl::memory::data_type data_type(DType dtype);
 dnnl::memory::dims dims(const Shape& shape);
 dnnl::memory::desc describe(const Tensor& tensor);
@@ -43,13 +48,16 @@ dnnl::memory::desc describe(const Shape& shape, const Strides& strides, DType dt
 dnnl::memory::desc describe_any(const Tensor& tensor);
 dnnl::memory::desc describe_any(const Shape& shape, DType dtype);
 
-// Attributes every primitive here must have: the scratchpad is ours, from the allocator with the ledger.
+// Attributes every primitive here must have: the scratchpad is ours, from the allocator with the
+// ledger.
 dnnl::primitive_attr attributes();
 
-// What a primitive is cached under: a name, then tensors (dtype, sizes, strides) and numbers. Plain words.
+// What a primitive is cached under: a name, then tensors (dtype, sizes, strides) and numbers. Plain
+// words.
 class Key {
  public:
-  // `op` is a string literal and names forward and backward apart ("conv2d", "conv2d backward data").
+  // `op` is a string literal and names forward and backward apart ("conv2d", "conv2d backward
+  // data").
   explicit Key(const char* op);
 
   Key& add(int64_t value) {
@@ -88,10 +96,13 @@ class Primitive {
 
   // The layout this argument has or wants.
   const dnnl::memory::desc& layout(int argument) { return slot(argument).layout; }
-  bool has_layout_of(int argument, const Tensor& tensor) { return layout(argument) == describe(tensor); }
+  bool has_layout_of(int argument, const Tensor& tensor) {
+    return layout(argument) == describe(tensor);
+  }
   // Uninitialised memory for the argument in that layout: a tensor of bytes.
   Tensor buffer(int argument);
-  // `tensor` as the argument wants it: itself if its layout is the wanted one, else a reordered copy, as bytes.
+  // `tensor` as the argument wants it: itself if its layout is the wanted one, else a reordered
+  // copy, as bytes.
   Tensor arranged(int argument, const Tensor& tensor);
   // The way back for an output computed into buffer(argument): writes it to `tensor`.
   void restore(int argument, const Tensor& buffer, const Tensor& tensor);
@@ -104,11 +115,12 @@ class Primitive {
     int name = 0;
     dnnl::memory::desc layout;
     dnnl::memory memory;
-    dnnl::memory::desc outside;           // the layout that the reorders below translate from and to
+    dnnl::memory::desc outside;  // the layout that the reorders below translate from and to
     std::unique_ptr<Primitive> in, back;  // made when first needed
   };
   Slot& slot(int argument);
-  Primitive& reorder(std::unique_ptr<Primitive>& place, Slot& slot, const dnnl::memory::desc& outside, bool in);
+  Primitive& reorder(std::unique_ptr<Primitive>& place, Slot& slot,
+                     const dnnl::memory::desc& outside, bool in);
 
   dnnl::primitive_desc_base description_;
   dnnl::primitive primitive_;
@@ -121,8 +133,8 @@ Primitive* find(const Key& key);
 Primitive& insert(const Key& key, Primitive made);
 [[noreturn]] void refuse(const Key& key, const dnnl::error& error);
 
-// The primitive of this thread for `key`, made by make() -> Primitive when the key is new. The reference holds
-// until the next call of cached.
+// The primitive of this thread for `key`, made by make() -> Primitive when the key is new. The
+// reference holds until the next call of cached.
 template <std::invocable F>
 Primitive& cached(const Key& key, const F& make) {
   if (Primitive* found = find(key)) return *found;

@@ -1,13 +1,14 @@
-// For operators that write every element of a tensor from nothing: by a function of the element's logical index.
+// For operators that write every element of a tensor from nothing: by a function of the element's
+// logical index.
 #pragma once
-
-#include <algorithm>
-#include <array>
 
 #include "autograd/record.h"
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
+
+#include <algorithm>
+#include <array>
 
 namespace weft::detail {
 
@@ -31,7 +32,8 @@ class Overwrite {
   bool recording_ = false;
 };
 
-// Writes fill(first, out, count) — elements first … first + count - 1 as T — into `target`, block by block.
+// Writes fill(first, out, count) — elements first … first + count - 1 as T — into `target`, block
+// by block.
 template <class T, class F>
 void write_blocks(const Tensor& target, const F& fill) {
   constexpr int64_t block = 1024;
@@ -58,7 +60,8 @@ template <class T, class F>
 Tensor generate(const Shape& shape, Options options, const F& element_of) {
   const Tensor out = empty(shape, options);
   write_blocks<T>(out, [&](int64_t first, T* values, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) values[i] = element_of(first + i);
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = element_of(first + i);
   });
   return out;
 }

@@ -1,11 +1,11 @@
 // Turns a functor into a BlockKernel: it is applied to one packet of each input after another.
 #pragma once
 
-#include <cstring>
-#include <utility>
-
 #include "ops/detail/functors.h"
 #include "ops/detail/loop.h"
+
+#include <cstring>
+#include <utility>
 
 namespace weft::detail {
 

@@ -1,15 +1,16 @@
-// Elementary functions of vector registers, accurate to about two units in the last place in f32 and f64, with
-// IEEE's results at NaN, infinities and zeros. A lane's result depends on that lane alone.
+// Elementary functions of vector registers, accurate to about two units in the last place in f32
+// and f64, with IEEE's results at NaN, infinities and zeros. A lane's result depends on that lane
+// alone.
 //
-// The methods are the textbook ones (J.-M. Muller, "Elementary Functions", 3rd ed., ch. 11): reduction of the
-// argument to a short interval, a polynomial there, reconstruction. Where a Taylor series is short enough it is
-// used, so that its coefficients explain themselves.
+// The methods are the textbook ones (J.-M. Muller, "Elementary Functions", 3rd ed., ch. 11):
+// reduction of the argument to a short interval, a polynomial there, reconstruction. Where a Taylor
+// series is short enough it is used, so that its coefficients explain themselves.
 #pragma once
+
+#include "ops/detail/packet_value.h"
 
 #include <array>
 #include <limits>
-
-#include "ops/detail/packet_value.h"
 
 namespace weft::functors {
 
@@ -23,7 +24,8 @@ struct Format<float> {
   static constexpr uint32_t sign = 0x80000000u;
   static constexpr uint32_t one = 0x3f800000u, sqrt_half = 0x3f3504f3u;
   static constexpr float magic = 0x1.8p23f;  // adding it rounds to an integer, held in the low bits
-  static constexpr float ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;  // high times an exponent is exact
+  static constexpr float ln2_high = 0x1.63p-1f,
+                         ln2_low = -0x1.bd0106p-13f;  // high times an exponent is exact
   static constexpr int exp_terms = 7, log_terms = 5;
 };
 template <>
@@ -46,7 +48,8 @@ inline Packet<T> magnitude(Packet<T> x) {
 template <class T>
 inline Packet<T> with_sign_of(Packet<T> x, Packet<T> from) {
   using Bits = typename Format<T>::Bits;
-  return bits_as<Packet<T>>((bits_as<Bits>(x) & ~Format<T>::sign) | (bits_as<Bits>(from) & Format<T>::sign));
+  return bits_as<Packet<T>>((bits_as<Bits>(x) & ~Format<T>::sign) |
+                            (bits_as<Bits>(from) & Format<T>::sign));
 }
 // Nearest integer for |x| < 2^22 (float) or 2^51 (double).
 template <class T>
@@ -64,7 +67,8 @@ inline Packet<T> power_of_two(Packet<T> n) {
 template <class T, size_t N>
 inline Packet<T> polynomial(Packet<T> x, const std::array<T, N>& c) {
   Packet<T> sum = broadcast(c[N - 1]);
-  for (size_t i = N - 1; i-- > 0;) sum = multiply_add<T>(sum, x, broadcast(c[i]));
+  for (size_t i = N - 1; i-- > 0;)
+    sum = multiply_add<T>(sum, x, broadcast(c[i]));
   return sum;
 }
 
@@ -98,10 +102,11 @@ template <class T>
 inline Packet<T> exp_packet(Packet<T> x) {
   constexpr T highest = sizeof(T) == 4 ? T(89) : T(710);    // past overflow
   constexpr T lowest = sizeof(T) == 4 ? T(-104) : T(-746);  // past the smallest subnormal
-  x = x > highest ? broadcast(highest) : x;  // NaN stays
+  x = x > highest ? broadcast(highest) : x;                 // NaN stays
   x = x < lowest ? broadcast(lowest) : x;
   const auto [n, p] = reduce_exp<T>(x);
-  const Packet<T> half = nearest<T>(n * T(0.5));  // 2^n in two steps: it may lie outside the normal numbers
+  const Packet<T> half =
+      nearest<T>(n * T(0.5));  // 2^n in two steps: it may lie outside the normal numbers
   return (p + T(1)) * power_of_two<T>(half) * power_of_two<T>(n - half);
 }
 
@@ -113,7 +118,8 @@ inline Packet<T> expm1_packet(Packet<T> x) {
   x = x > highest ? broadcast(highest) : x;
   x = x < T(-40) ? broadcast(T(-40)) : x;
   const auto [n, p] = reduce_exp<T>(x);
-  const Packet<T> half_scale = power_of_two<T>(n - T(1));  // 2^n itself may overflow before the result does
+  const Packet<T> half_scale =
+      power_of_two<T>(n - T(1));  // 2^n itself may overflow before the result does
   const Packet<T> result = multiply_add<T>(half_scale, p, half_scale - T(0.5)) * T(2);
   constexpr T epsilon = std::numeric_limits<T>::epsilon() / 4;
   return magnitude<T>(tiny) < epsilon ? tiny : result;  // keeps -0 and subnormals
@@ -123,12 +129,14 @@ inline Packet<T> expm1_packet(Packet<T> x) {
 template <class T, size_t N>
 constexpr std::array<T, N> log_coefficients() {
   std::array<T, N> c{};
-  for (size_t i = 0; i < N; ++i) c[i] = static_cast<T>(2.0 / static_cast<double>(2 * i + 3));
+  for (size_t i = 0; i < N; ++i)
+    c[i] = static_cast<T>(2.0 / static_cast<double>(2 * i + 3));
   return c;
 }
 
-// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); log(1 + f) = 2 atanh(s), s = f / (2 + f), arranged so that
-// f itself enters exactly. `low` is a small addend that joins before the last rounding.
+// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); log(1 + f) = 2 atanh(s), s = f / (2 + f),
+// arranged so that f itself enters exactly. `low` is a small addend that joins before the last
+// rounding.
 template <class T>
 inline Packet<T> log_packet(Packet<T> x, Packet<T> low = Packet<T>{}) {
   using F = Format<T>;
@@ -140,8 +148,10 @@ inline Packet<T> log_packet(Packet<T> x, Packet<T> low = Packet<T>{}) {
   const Packet<T> lifted = subnormal ? x * lift : x;
   const Bits shifted = bits_as<Bits>(lifted) + (F::one - F::sqrt_half);
   const Bits fraction = (shifted & (((Bits{} + 1) << F::mantissa) - 1)) + F::sqrt_half;
-  // An integer's bits below 2^mantissa, put into that number's own mantissa, convert it to floating point.
-  const Packet<T> biased = bits_as<Packet<T>>((shifted >> F::mantissa) | bits_as<Bits>(broadcast(lift)));
+  // An integer's bits below 2^mantissa, put into that number's own mantissa, convert it to floating
+  // point.
+  const Packet<T> biased =
+      bits_as<Packet<T>>((shifted >> F::mantissa) | bits_as<Bits>(broadcast(lift)));
   Packet<T> e = biased - (lift + static_cast<T>(F::bias));
   e = subnormal ? e - static_cast<T>(F::mantissa) : e;
   const Packet<T> f = bits_as<Packet<T>>(fraction) - T(1);
@@ -178,14 +188,16 @@ inline Packet<T> tanh_packet(Packet<T> x) {
   return with_sign_of<T>(t / (t + T(2)), x);
 }
 
-// Below 1: x times a polynomial in x²; up to 4: 1 - exp(-q), q a polynomial; beyond: 1. Both polynomials
-// interpolate at Chebyshev nodes, the first erf(x)/x - 1, the second -log(erfc(x)) about x = 2.5.
+// Below 1: x times a polynomial in x²; up to 4: 1 - exp(-q), q a polynomial; beyond: 1. Both
+// polynomials interpolate at Chebyshev nodes, the first erf(x)/x - 1, the second -log(erfc(x))
+// about x = 2.5.
 inline Packet<float> erf(Packet<float> x) {
-  static constexpr std::array<float, 8> near = {0.128379167f,    -0.3761263847f,   0.112837825f,    -0.02686543073f,
-                                                0.005221031808f, -0.0008484080406f, 0.0001126595903f, -9.667044571e-6f};
-  static constexpr std::array<float, 9> far = {7.806815273f,     5.352680674f,    0.9438937036f,
-                                               0.01085854164f,   -0.002165303549f, 0.0004201225235f,
-                                               -7.729137615e-5f, 1.33150144e-5f,  -1.637151415e-6f};
+  static constexpr std::array<float, 8> near = {
+      0.128379167f,    -0.3761263847f,    0.112837825f,     -0.02686543073f,
+      0.005221031808f, -0.0008484080406f, 0.0001126595903f, -9.667044571e-6f};
+  static constexpr std::array<float, 9> far = {
+      7.806815273f,     5.352680674f,     0.9438937036f,  0.01085854164f,  -0.002165303549f,
+      0.0004201225235f, -7.729137615e-5f, 1.33150144e-5f, -1.637151415e-6f};
   Packet<float> a = magnitude<float>(x);
   a = a > 4.0f ? broadcast(4.0f) : a;
   const Packet<float> small = multiply_add<float>(x, polynomial<float>(x * x, near), x);
@@ -196,19 +208,23 @@ inline Packet<double> erf(Packet<double> x) {
   return by_lane<double>(x, [](double v) { return std::erf(v); });
 }
 
-// Sine (shift 0) or cosine (shift 1) of floats, in double: x = k pi/2 + r with |r| <= pi/4, then a Taylor series.
+// Sine (shift 0) or cosine (shift 1) of floats, in double: x = k pi/2 + r with |r| <= pi/4, then a
+// Taylor series.
 inline Packet<double> sin_reduced(Packet<double> x, uint64_t shift) {
-  static constexpr std::array<double, 6> sine = {1, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800};
-  static constexpr std::array<double, 7> cosine = {1,           -1.0 / 2,       1.0 / 24,       -1.0 / 720,
-                                                   1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600};
+  static constexpr std::array<double, 6> sine = {1,           -1.0 / 6,     1.0 / 120,
+                                                 -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800};
+  static constexpr std::array<double, 7> cosine = {
+      1, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600};
   using Bits = Format<double>::Bits;
   const Packet<double> shifted = x * 0x1.45f306dc9c883p-1 + Format<double>::magic;  // 2/pi
   const Packet<double> k = shifted - Format<double>::magic;
-  Packet<double> r = multiply_add<double>(k, broadcast(-0x1.921fb544p+0), x);  // 33 bits of pi/2, then the next
+  Packet<double> r =
+      multiply_add<double>(k, broadcast(-0x1.921fb544p+0), x);  // 33 bits of pi/2, then the next
   r = multiply_add<double>(k, broadcast(-0x1.0b4611a626331p-34), r);
   const Bits quadrant = bits_as<Bits>(shifted) + shift;
   const Packet<double> z = r * r;
-  const Packet<double> value = (quadrant & 1) == 0 ? r * polynomial<double>(z, sine) : polynomial<double>(z, cosine);
+  const Packet<double> value =
+      (quadrant & 1) == 0 ? r * polynomial<double>(z, sine) : polynomial<double>(z, cosine);
   return bits_as<Packet<double>>(bits_as<Bits>(value) ^ ((quadrant & 2) << 62));
 }
 template <class F>
@@ -233,9 +249,13 @@ inline Packet<double> cos(Packet<double> x) {
   return by_lane<double>(x, [](double v) { return std::cos(v); });
 }
 
-#define WEFT_PACKET_FUNCTION(name, call)                                  \
-  inline Packet<float> name(Packet<float> x) { return call<float>(x); }   \
-  inline Packet<double> name(Packet<double> x) { return call<double>(x); }
+#define WEFT_PACKET_FUNCTION(name, call)         \
+  inline Packet<float> name(Packet<float> x) {   \
+    return call<float>(x);                       \
+  }                                              \
+  inline Packet<double> name(Packet<double> x) { \
+    return call<double>(x);                      \
+  }
 WEFT_PACKET_FUNCTION(exp, exp_packet)
 WEFT_PACKET_FUNCTION(expm1, expm1_packet)
 WEFT_PACKET_FUNCTION(log, log_packet)
@@ -244,15 +264,16 @@ WEFT_PACKET_FUNCTION(tanh, tanh_packet)
 WEFT_PACKET_FUNCTION(fabs, magnitude)
 #undef WEFT_PACKET_FUNCTION
 
-// Powers: of positive floats by way of double, exp(y log x); all else lane by lane. Small whole exponents, the
-// common ones, are products.
+// Powers: of positive floats by way of double, exp(y log x); all else lane by lane. Small whole
+// exponents, the common ones, are products.
 inline Packet<float> pow_positive(Packet<float> x, Packet<float> y) {
   const Halves a = widen(x);
   const Halves b = widen(y);
   return narrow({exp(b.low * log(a.low)), exp(b.high * log(a.high))});
 }
 inline Packet<double> pow_positive(Packet<double> x, Packet<double> y) {
-  for (int64_t i = 0; i < kLanes<double>; ++i) x[i] = std::pow(x[i], y[i]);
+  for (int64_t i = 0; i < kLanes<double>; ++i)
+    x[i] = std::pow(x[i], y[i]);
   return x;
 }
 template <class T>
@@ -276,7 +297,11 @@ inline Packet<T> pow_packet(Packet<T> x, Packet<T> y) {
   }
   return product ? short_power : result;
 }
-inline Packet<float> pow(Packet<float> x, Packet<float> y) { return pow_packet<float>(x, y); }
-inline Packet<double> pow(Packet<double> x, Packet<double> y) { return pow_packet<double>(x, y); }
+inline Packet<float> pow(Packet<float> x, Packet<float> y) {
+  return pow_packet<float>(x, y);
+}
+inline Packet<double> pow(Packet<double> x, Packet<double> y) {
+  return pow_packet<double>(x, y);
+}
 
 }  // namespace weft::functors

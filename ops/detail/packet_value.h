@@ -1,5 +1,6 @@
-// Vector registers as values: 32 bytes of the compiler's own vector type, on which + - * / < & ?: work as on
-// numbers. Here are the type and what the processor offers as one instruction; functions are in packet_math.h.
+// Vector registers as values: 32 bytes of the compiler's own vector type, on which + - * / < & ?:
+// work as on numbers. Here are the type and what the processor offers as one instruction; functions
+// are in packet_math.h.
 #pragma once
 
 #include <cmath>
@@ -44,7 +45,8 @@ inline To bits_as(From from) {
 // Applies a function of numbers to each lane.
 template <class T, class F>
 inline Packet<T> by_lane(Packet<T> x, F function) {
-  for (int64_t i = 0; i < kLanes<T>; ++i) x[i] = function(x[i]);
+  for (int64_t i = 0; i < kLanes<T>; ++i)
+    x[i] = function(x[i]);
   return x;
 }
 
@@ -63,9 +65,13 @@ inline Packet<T> multiply_add(Packet<T> a, Packet<T> b, Packet<T> c) {
 }
 
 #if defined(__AVX__)
-#define WEFT_PACKET_INSTRUCTION(name, ps, pd)                              \
-  inline Packet<float> name(Packet<float> x) { return _mm256_##ps; }       \
-  inline Packet<double> name(Packet<double> x) { return _mm256_##pd; }
+#define WEFT_PACKET_INSTRUCTION(name, ps, pd)    \
+  inline Packet<float> name(Packet<float> x) {   \
+    return _mm256_##ps;                          \
+  }                                              \
+  inline Packet<double> name(Packet<double> x) { \
+    return _mm256_##pd;                          \
+  }
 WEFT_PACKET_INSTRUCTION(sqrt, sqrt_ps(x), sqrt_pd(x))
 WEFT_PACKET_INSTRUCTION(floor, floor_ps(x), floor_pd(x))
 WEFT_PACKET_INSTRUCTION(ceil, ceil_ps(x), ceil_pd(x))
@@ -73,9 +79,13 @@ WEFT_PACKET_INSTRUCTION(rint, round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND
                         round_pd(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #undef WEFT_PACKET_INSTRUCTION
 #else
-#define WEFT_PACKET_INSTRUCTION(name)                                                                             \
-  inline Packet<float> name(Packet<float> x) { return by_lane<float>(x, [](float v) { return std::name(v); }); }  \
-  inline Packet<double> name(Packet<double> x) { return by_lane<double>(x, [](double v) { return std::name(v); }); }
+#define WEFT_PACKET_INSTRUCTION(name)                                 \
+  inline Packet<float> name(Packet<float> x) {                        \
+    return by_lane<float>(x, [](float v) { return std::name(v); });   \
+  }                                                                   \
+  inline Packet<double> name(Packet<double> x) {                      \
+    return by_lane<double>(x, [](double v) { return std::name(v); }); \
+  }
 WEFT_PACKET_INSTRUCTION(sqrt)
 WEFT_PACKET_INSTRUCTION(floor)
 WEFT_PACKET_INSTRUCTION(ceil)
@@ -91,10 +101,12 @@ typedef float HalfPacket __attribute__((vector_size(16)));
 inline Halves widen(Packet<float> x) {
   HalfPacket half[2];
   std::memcpy(half, &x, sizeof x);
-  return {__builtin_convertvector(half[0], Packet<double>), __builtin_convertvector(half[1], Packet<double>)};
+  return {__builtin_convertvector(half[0], Packet<double>),
+          __builtin_convertvector(half[1], Packet<double>)};
 }
 inline Packet<float> narrow(const Halves& x) {
-  const HalfPacket half[2] = {__builtin_convertvector(x.low, HalfPacket), __builtin_convertvector(x.high, HalfPacket)};
+  const HalfPacket half[2] = {__builtin_convertvector(x.low, HalfPacket),
+                              __builtin_convertvector(x.high, HalfPacket)};
   Packet<float> packet;
   std::memcpy(&packet, half, sizeof packet);
   return packet;

@@ -12,19 +12,26 @@ void add_uses(PoolAxis& axis) {
     for (size_t w = 0; w < axis.windows.size(); ++w) {
       const PoolWindow& window = axis.windows[w];
       for (int64_t tap = window.first; tap < window.end; ++tap) {
-        visit(static_cast<size_t>(window.start + tap * axis.dilation), static_cast<int64_t>(w), tap);
+        visit(static_cast<size_t>(window.start + tap * axis.dilation), static_cast<int64_t>(w),
+              tap);
       }
     }
   };
   each([&](size_t at, int64_t, int64_t) { ++axis.first_use[at + 1]; });
-  axis.tiles = std::all_of(axis.first_use.begin() + 1, axis.first_use.end(), [](int64_t n) { return n == 1; });
-  for (size_t i = 1; i < axis.first_use.size(); ++i) axis.first_use[i] += axis.first_use[i - 1];
+  axis.tiles = std::all_of(axis.first_use.begin() + 1, axis.first_use.end(),
+                           [](int64_t n) { return n == 1; });
+  for (size_t i = 1; i < axis.first_use.size(); ++i)
+    axis.first_use[i] += axis.first_use[i - 1];
   axis.uses.resize(static_cast<size_t>(axis.first_use.back()));
   std::vector<int64_t> next(axis.first_use.begin(), axis.first_use.end() - 1);
-  each([&](size_t at, int64_t window, int64_t tap) { axis.uses[static_cast<size_t>(next[at]++)] = {window, tap}; });
+  each([&](size_t at, int64_t window, int64_t tap) {
+    axis.uses[static_cast<size_t>(next[at]++)] = {window, tap};
+  });
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace
 
@@ -44,7 +51,8 @@ PoolAxis pool_axis(const PoolSpan& span) {
   for (int64_t i = 0; i < outputs; ++i) {
     PoolWindow window{.start = i * span.stride - span.padding};
     window.first = window.start < 0 ? divide_up(-window.start, span.dilation) : 0;
-    window.end = std::clamp(divide_up(span.size - window.start, span.dilation), window.first, span.kernel);
+    window.end =
+        std::clamp(divide_up(span.size - window.start, span.dilation), window.first, span.kernel);
     // With ceil_mode the last window may reach past the padding; what lies there never counts.
     const int64_t padded_end = std::min(window.start + span.kernel, span.size + span.padding);
     window.places = span.count_padding ? padded_end - window.start : window.end - window.first;

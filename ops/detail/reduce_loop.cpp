@@ -1,18 +1,18 @@
 #include "ops/detail/reduce_loop.h"
 
-#include <numeric>
-#include <vector>
-
 #include "core/parallel.h"
 #include "ops/detail/convert.h"
 #include "ops/detail/runs.h"
 
+#include <numeric>
+#include <vector>
+
 namespace weft::detail {
 namespace {
 
-constexpr int64_t kGrain = 16384;     // values below which a second thread costs more than it saves
-constexpr int64_t kMinColumns = 8;    // narrower rows are faster one output at a time
-constexpr int64_t kBatch = 64;        // outputs stored together
+constexpr int64_t kGrain = 16384;   // values below which a second thread costs more than it saves
+constexpr int64_t kMinColumns = 8;  // narrower rows are faster one output at a time
+constexpr int64_t kBatch = 64;      // outputs stored together
 
 struct Space {
   Runs kept;
@@ -55,7 +55,9 @@ struct Job {
   const Tensor& out;
 
   int64_t count() const { return space.reduced.numel(); }
-  int64_t pieces() const { return std::max<int64_t>(1, (count() + kReducePiece - 1) / kReducePiece); }
+  int64_t pieces() const {
+    return std::max<int64_t>(1, (count() + kReducePiece - 1) / kReducePiece);
+  }
   bool same_type() const { return x.dtype() == dtype_of<T>; }
   int64_t width() const { return size_of(x.dtype()); }
   const std::byte* at(int64_t offset) const { return x.raw() + offset * width(); }
@@ -64,7 +66,8 @@ struct Job {
   }
   // Folds lanes `pitch` apart into the first.
   void fold_lanes(T* lanes, int64_t pitch) const {
-    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2) reducer.combine(lanes, lanes + half * pitch, half * pitch);
+    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
+      reducer.combine(lanes, lanes + half * pitch, half * pitch);
   }
   // Folds the partial results of all pieces, `size` values each, into the first.
   void fold_pieces(T* partial, int64_t size) const {
@@ -82,7 +85,8 @@ void reduce_rows(const Job<T>& job) {
   const int64_t outputs = job.space.kept.numel();
   const int64_t count = job.count();
   const int64_t pieces = job.pieces();
-  const Tensor partial = pieces > 1 ? empty({outputs * pieces * kReduceLanes}, {.dtype = dtype_of<T>}) : Tensor();
+  const Tensor partial =
+      pieces > 1 ? empty({outputs * pieces * kReduceLanes}, {.dtype = dtype_of<T>}) : Tensor();
   const int64_t grain = std::max<int64_t>(1, kGrain / std::clamp<int64_t>(count, 1, kReducePiece));
   parallel_for(0, outputs * pieces, grain, [&](int64_t begin, int64_t end) {
     alignas(64) T scratch[kReducePiece];
@@ -104,7 +108,8 @@ void reduce_rows(const Job<T>& job) {
       });
       const T center = job.centers ? job.centers[output] : T(0);
       if (pieces > 1) {
-        job.reducer.row(in, length, &center, partial.data<T>() + task * kReduceLanes, job.reducer.functor);
+        job.reducer.row(in, length, &center, partial.data<T>() + task * kReduceLanes,
+                        job.reducer.functor);
         continue;
       }
       T lanes[kReduceLanes];
@@ -118,21 +123,23 @@ void reduce_rows(const Job<T>& job) {
     }
   });
   if (pieces == 1) return;
-  parallel_for(0, outputs, std::max<int64_t>(1, kGrain / (pieces * kReduceLanes)), [&](int64_t begin, int64_t end) {
-    for (int64_t output = begin; output < end; ++output) {
-      T* lanes = partial.data<T>() + output * pieces * kReduceLanes;
-      job.fold_pieces(lanes, kReduceLanes);
-      job.fold_lanes(lanes, 1);
-      job.store(output, lanes, 1);
-    }
-  });
+  parallel_for(0, outputs, std::max<int64_t>(1, kGrain / (pieces * kReduceLanes)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t output = begin; output < end; ++output) {
+                   T* lanes = partial.data<T>() + output * pieces * kReduceLanes;
+                   job.fold_pieces(lanes, kReduceLanes);
+                   job.fold_lanes(lanes, 1);
+                   job.store(output, lanes, 1);
+                 }
+               });
 }
 
 // A strip of neighbouring outputs at a time: rows of memory are folded into one another.
 template <class T>
 class Strip {
  public:
-  Strip(const Job<T>& job, int64_t base, int64_t width, const T* centers) : job_(job), base_(base), width_(width) {
+  Strip(const Job<T>& job, int64_t base, int64_t width, const T* centers)
+      : job_(job), base_(base), width_(width) {
     std::fill_n(centers_, kReduceColumns<T>, T(0));
     if (centers) std::copy_n(centers, width, centers_);
   }
@@ -141,7 +148,8 @@ class Strip {
   void fold(int64_t first, int64_t last, T* lanes, int depth = 0) {
     if (last - first <= kReduceBlock) return fold_block(first, last - first, lanes);
     int64_t half = kReduceBlock;
-    while (2 * half < last - first) half *= 2;
+    while (2 * half < last - first)
+      half *= 2;
     fold(first, first + half, lanes, depth + 1);
     fold(first + half, last, levels_[depth], depth + 1);
     job_.reducer.combine(lanes, levels_[depth], kReduceLanes * kReduceColumns<T>);
@@ -180,27 +188,30 @@ void reduce_columns(const Job<T>& job) {
   const int64_t count = job.count();
   const int64_t pieces = job.pieces();
   const int64_t all = outer.numel() * strips;
-  const Tensor partial = pieces > 1 ? empty({all * pieces * kSize}, {.dtype = dtype_of<T>}) : Tensor();
+  const Tensor partial =
+      pieces > 1 ? empty({all * pieces * kSize}, {.dtype = dtype_of<T>}) : Tensor();
   const auto finish = [&](int64_t strip, T* lanes) {
     job.fold_lanes(lanes, kReduceColumns<T>);
     const int64_t column = strip % strips * kReduceColumns<T>;
     job.store(strip / strips * inner + column, lanes, std::min(kReduceColumns<T>, inner - column));
   };
   const int64_t work = std::min(count, kReducePiece) * std::min(inner, kReduceColumns<T>);
-  parallel_for(0, all * pieces, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
-    alignas(64) T lanes[kSize];
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t strip = task / pieces;
-      const int64_t column = strip % strips * kReduceColumns<T>;
-      const int64_t output = strip / strips * inner + column;
-      const int64_t first = task % pieces * kReducePiece;
-      T* to = pieces > 1 ? partial.data<T>() + task * kSize : lanes;
-      Strip<T>(job, outer.offset(strip / strips) + column, std::min(kReduceColumns<T>, inner - column),
-               job.centers ? job.centers + output : nullptr)
-          .fold(first, std::min(count, first + kReducePiece), to);
-      if (pieces == 1) finish(strip, lanes);
-    }
-  });
+  parallel_for(0, all * pieces, std::max<int64_t>(1, kGrain / work),
+               [&](int64_t begin, int64_t end) {
+                 alignas(64) T lanes[kSize];
+                 for (int64_t task = begin; task < end; ++task) {
+                   const int64_t strip = task / pieces;
+                   const int64_t column = strip % strips * kReduceColumns<T>;
+                   const int64_t output = strip / strips * inner + column;
+                   const int64_t first = task % pieces * kReducePiece;
+                   T* to = pieces > 1 ? partial.data<T>() + task * kSize : lanes;
+                   Strip<T>(job, outer.offset(strip / strips) + column,
+                            std::min(kReduceColumns<T>, inner - column),
+                            job.centers ? job.centers + output : nullptr)
+                       .fold(first, std::min(count, first + kReducePiece), to);
+                   if (pieces == 1) finish(strip, lanes);
+                 }
+               });
   if (pieces == 1) return;
   parallel_for(0, all, 1, [&](int64_t begin, int64_t end) {
     for (int64_t strip = begin; strip < end; ++strip) {
@@ -212,9 +223,11 @@ void reduce_columns(const Job<T>& job) {
 }
 
 template <class T>
-void run(const Tensor& x, const Space& space, const Reducer& reducer, const Tensor& centers, const Tensor& out) {
+void run(const Tensor& x, const Space& space, const Reducer& reducer, const Tensor& centers,
+         const Tensor& out) {
   const Job<T> job{x, space, reducer, centers.defined() ? centers.data<T>() : nullptr, out};
-  const bool side_by_side = space.kept.inner_stride() == 1 && space.kept.inner_size() >= kMinColumns;
+  const bool side_by_side =
+      space.kept.inner_stride() == 1 && space.kept.inner_size() >= kMinColumns;
   const bool end_to_end = space.reduced.inner_stride() == 1 && space.reduced.inner_size() > 1;
   if (side_by_side && !end_to_end && job.count() > 0) return reduce_columns(job);
   reduce_rows(job);
@@ -227,7 +240,8 @@ DimSet dim_set(const char* op, const Tensor& x, const Shape& dims) {
   DimSet set = 0;
   for (const int64_t dim : dims) {
     const DimSet bit = DimSet{1} << wrap_dim(dim, x.dims(), op);
-    WEFT_CHECK((set & bit) == 0, op, "expected each dim once, got ", dims, " for shape ", x.shape());
+    WEFT_CHECK((set & bit) == 0, op, "expected each dim once, got ", dims, " for shape ",
+               x.shape());
     set |= bit;
   }
   return set;
@@ -235,19 +249,26 @@ DimSet dim_set(const char* op, const Tensor& x, const Shape& dims) {
 
 int64_t reduced_count(const Tensor& x, DimSet dims) {
   int64_t count = 1;
-  for (int d = 0; d < x.dims(); ++d) count *= has_dim(dims, d) ? x.shape()[d] : 1;
+  for (int d = 0; d < x.dims(); ++d)
+    count *= has_dim(dims, d) ? x.shape()[d] : 1;
   return count;
 }
 
-Tensor run_reduction(const Tensor& x, DimSet dims, DType compute, DType result, const Reducer& reducer,
-                     const Tensor& centers) {
+Tensor run_reduction(const Tensor& x, DimSet dims, DType compute, DType result,
+                     const Reducer& reducer, const Tensor& centers) {
   const Space space = make_space(x, dims);
   const Tensor out = empty_strided(space.shape, space.strides, {result, x.device()});
   if (out.numel() == 0) return out;
   switch (compute) {
-    case DType::f32: run<float>(x, space, reducer, centers, out); break;
-    case DType::f64: run<double>(x, space, reducer, centers, out); break;
-    default: run<int64_t>(x, space, reducer, centers, out); break;
+    case DType::f32:
+      run<float>(x, space, reducer, centers, out);
+      break;
+    case DType::f64:
+      run<double>(x, space, reducer, centers, out);
+      break;
+    default:
+      run<int64_t>(x, space, reducer, centers, out);
+      break;
   }
   return out;
 }

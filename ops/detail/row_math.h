@@ -1,13 +1,13 @@
-// Softmax-like work on rows of numbers that lie side by side. Tails run through padded packets, so a row's bits depend on
-// its values and length alone.
+// Softmax-like work on rows of numbers that lie side by side. Tails run through padded packets, so
+// a row's bits depend on its values and length alone.
 #pragma once
+
+#include "ops/detail/functors.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include "ops/detail/functors.h"
 
 namespace weft::detail {
 
@@ -17,7 +17,8 @@ functors::Packet<T> row_packet(const T* row, int64_t at, int64_t count, T paddin
   constexpr int64_t lanes = functors::kLanes<T>;
   if (at + lanes <= count) return functors::load_packet(row + at);
   T padded[lanes];
-  for (int64_t i = 0; i < lanes; ++i) padded[i] = at + i < count ? row[at + i] : padding;
+  for (int64_t i = 0; i < lanes; ++i)
+    padded[i] = at + i < count ? row[at + i] : padding;
   return functors::load_packet(padded);
 }
 
@@ -33,12 +34,14 @@ T sum_lanes(functors::Packet<T> packet) {
   T lanes[functors::kLanes<T>];
   std::memcpy(lanes, &packet, sizeof packet);
   for (int64_t width = functors::kLanes<T> / 2; width > 0; width /= 2) {
-    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    for (int64_t i = 0; i < width; ++i)
+      lanes[i] += lanes[i + width];
   }
   return lanes[0];
 }
 
-// log Σ exp(x), shifted by the largest x. -inf where every x is; infinities and NaN make their way through.
+// log Σ exp(x), shifted by the largest x. -inf where every x is; infinities and NaN make their way
+// through.
 template <class T>
 T log_sum_exp(const T* x, int64_t count) {
   using functors::Packet;
@@ -50,13 +53,16 @@ T log_sum_exp(const T* x, int64_t count) {
     high = next > high ? next : high;
   }
   T most = high[0];
-  for (int64_t i = 1; i < lanes; ++i) most = high[i] > most ? high[i] : most;
+  for (int64_t i = 1; i < lanes; ++i)
+    most = high[i] > most ? high[i] : most;
   if (!std::isfinite(most)) {
-    if (most == lowest && std::none_of(x, x + count, [](T v) { return std::isnan(v); })) return lowest;
+    if (most == lowest && std::none_of(x, x + count, [](T v) { return std::isnan(v); }))
+      return lowest;
     most = 0;
   }
   Packet<T> sums{};
-  for (int64_t at = 0; at < count; at += lanes) sums += functors::exp(row_packet(x, at, count, lowest) - most);
+  for (int64_t at = 0; at < count; at += lanes)
+    sums += functors::exp(row_packet(x, at, count, lowest) - most);
   return most + std::log(sum_lanes<T>(sums));
 }
 
@@ -64,7 +70,8 @@ T log_sum_exp(const T* x, int64_t count) {
 template <class T>
 void exp_row(const T* x, T shift, T scale, T* out, int64_t count) {
   for (int64_t at = 0; at < count; at += functors::kLanes<T>) {
-    store_row_packet<T>(out, at, count, functors::exp(row_packet(x, at, count, shift) - shift) * scale);
+    store_row_packet<T>(out, at, count,
+                        functors::exp(row_packet(x, at, count, shift) - shift) * scale);
   }
 }
 
@@ -82,7 +89,8 @@ T dot_row(const T* a, const T* b, int64_t count) {
 template <class T>
 T sum_row(const T* a, int64_t count) {
   functors::Packet<T> sums{};
-  for (int64_t at = 0; at < count; at += functors::kLanes<T>) sums += row_packet(a, at, count, T(0));
+  for (int64_t at = 0; at < count; at += functors::kLanes<T>)
+    sums += row_packet(a, at, count, T(0));
   return sum_lanes<T>(sums);
 }
 

@@ -1,17 +1,17 @@
-// A strided index space, walked in runs along its innermost dim: how kernels that are not elementwise find
-// their elements under any strides.
+// A strided index space, walked in runs along its innermost dim: how kernels that are not
+// elementwise find their elements under any strides.
 #pragma once
+
+#include "core/shape.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
-#include "core/shape.h"
-
 namespace weft::detail {
 
-// Dims from outermost to innermost, with strides in elements. Neighbours that lie end to end are merged, dims of
-// size 1 left out.
+// Dims from outermost to innermost, with strides in elements. Neighbours that lie end to end are
+// merged, dims of size 1 left out.
 class Runs {
  public:
   // Adds a dim inside those there are.
@@ -31,7 +31,8 @@ class Runs {
     if (dims_ == 0) return;
     --dims_;
     numel_ = 1;
-    for (size_t d = 0; d < dims_; ++d) numel_ *= sizes_[d];
+    for (size_t d = 0; d < dims_; ++d)
+      numel_ *= sizes_[d];
   }
 
   int64_t numel() const { return numel_; }
@@ -48,8 +49,8 @@ class Runs {
     return dims_ > 0 ? offset + index * strides_[0] : 0;
   }
 
-  // Calls f(offset, done, length) for each run of elements [begin, begin + count): `length` elements from
-  // `offset`, inner_stride() apart, of which the first is number begin + done.
+  // Calls f(offset, done, length) for each run of elements [begin, begin + count): `length`
+  // elements from `offset`, inner_stride() apart, of which the first is number begin + done.
   template <class F>
   void visit(int64_t begin, int64_t count, const F& f) const {
     if (count <= 0) return;

@@ -11,7 +11,8 @@ namespace {
 
 std::string bytes_of(std::initializer_list<int> values) {
   std::string bytes;
-  for (const int value : values) bytes.push_back(static_cast<char>(value));
+  for (const int value : values)
+    bytes.push_back(static_cast<char>(value));
   return bytes;
 }
 
@@ -29,7 +30,9 @@ std::string gzip(const std::string& plain) {
   return out;
 }
 
-Tensor parse(const std::string& bytes) { return parse_idx(std::as_bytes(std::span(bytes)), "test.idx"); }
+Tensor parse(const std::string& bytes) {
+  return parse_idx(std::as_bytes(std::span(bytes)), "test.idx");
+}
 
 std::string error_of(const std::string& bytes) {
   try {
@@ -40,7 +43,8 @@ std::string error_of(const std::string& bytes) {
   return "no error";
 }
 
-const std::string kImages = bytes_of({0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255});
+const std::string kImages =
+    bytes_of({0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255});
 
 TEST(Idx, ReadsBytes) {
   const Tensor images = parse(kImages);
@@ -49,13 +53,17 @@ TEST(Idx, ReadsBytes) {
   EXPECT_EQ(images.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4, 5, 255}));
 }
 
-TEST(Idx, ReadsGzippedByItsFirstBytes) { EXPECT_EQ(parse(gzip(kImages)).to_vector<int64_t>(), parse(kImages).to_vector<int64_t>()); }
+TEST(Idx, ReadsGzippedByItsFirstBytes) {
+  EXPECT_EQ(parse(gzip(kImages)).to_vector<int64_t>(), parse(kImages).to_vector<int64_t>());
+}
 
 TEST(Idx, ReadsWiderTypesBigEndian) {
-  EXPECT_EQ(parse(bytes_of({0, 0, 9, 1, 0, 0, 0, 2, 255, 1})).to_vector<int64_t>(), (std::vector<int64_t>{-1, 1}));
+  EXPECT_EQ(parse(bytes_of({0, 0, 9, 1, 0, 0, 0, 2, 255, 1})).to_vector<int64_t>(),
+            (std::vector<int64_t>{-1, 1}));
   EXPECT_EQ(parse(bytes_of({0, 0, 11, 1, 0, 0, 0, 2, 255, 254, 1, 0})).to_vector<int64_t>(),
             (std::vector<int64_t>{-2, 256}));
-  EXPECT_EQ(parse(bytes_of({0, 0, 12, 1, 0, 0, 0, 1, 0, 1, 0, 0})).to_vector<int64_t>(), std::vector<int64_t>{65536});
+  EXPECT_EQ(parse(bytes_of({0, 0, 12, 1, 0, 0, 0, 1, 0, 1, 0, 0})).to_vector<int64_t>(),
+            std::vector<int64_t>{65536});
   const Tensor real = parse(bytes_of({0, 0, 13, 1, 0, 0, 0, 1, 0x3f, 0xc0, 0, 0}));
   EXPECT_EQ(real.dtype(), f32);
   EXPECT_EQ(real.item(), 1.5);
@@ -64,24 +72,31 @@ TEST(Idx, ReadsWiderTypesBigEndian) {
   EXPECT_EQ(twice.item(), -2.5);
 }
 
-TEST(Idx, ReadsNothingOfSizeZero) { EXPECT_EQ(parse(bytes_of({0, 0, 8, 1, 0, 0, 0, 0})).numel(), 0); }
+TEST(Idx, ReadsNothingOfSizeZero) {
+  EXPECT_EQ(parse(bytes_of({0, 0, 8, 1, 0, 0, 0, 0})).numel(), 0);
+}
 
 TEST(Idx, NamesFileOffsetAndReason) {
   EXPECT_EQ(error_of(""), "[read_idx] test.idx at byte 0: expected 4 bytes of magic number, got 0");
   EXPECT_EQ(error_of(bytes_of({1, 0, 8, 1})),
-            "[read_idx] test.idx at byte 4: expected an IDX file, which starts with two zero bytes, got 1 and 0");
-  EXPECT_EQ(error_of(bytes_of({0, 0, 10, 1})),
-            "[read_idx] test.idx at byte 4: expected an IDX type of 8, 9, 11, 12, 13 or 14, got 10");
-  EXPECT_EQ(error_of(bytes_of({0, 0, 8, 9})), "[read_idx] test.idx at byte 4: expected 1 to 8 dims, got 9");
+            "[read_idx] test.idx at byte 4: expected an IDX file, which starts with two zero "
+            "bytes, got 1 and 0");
+  EXPECT_EQ(
+      error_of(bytes_of({0, 0, 10, 1})),
+      "[read_idx] test.idx at byte 4: expected an IDX type of 8, 9, 11, 12, 13 or 14, got 10");
+  EXPECT_EQ(error_of(bytes_of({0, 0, 8, 9})),
+            "[read_idx] test.idx at byte 4: expected 1 to 8 dims, got 9");
   EXPECT_EQ(error_of(bytes_of({0, 0, 8, 2, 0, 0, 0, 1, 0})),
             "[read_idx] test.idx at byte 9: expected 4 bytes of dim size, got 1");
-  EXPECT_EQ(error_of(kImages + "x"),
-            "[read_idx] test.idx at byte 16: expected 6 bytes of values for sizes [2, 1, 3], got 7");
+  EXPECT_EQ(
+      error_of(kImages + "x"),
+      "[read_idx] test.idx at byte 16: expected 6 bytes of values for sizes [2, 1, 3], got 7");
 }
 
 TEST(Idx, RefusesClaimsBeforeAllocating) {
   // 2^32-1 cubed overflows; 2^31 values in a file of 12 bytes cannot be.
-  const std::string huge = bytes_of({0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
+  const std::string huge =
+      bytes_of({0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
   EXPECT_NE(error_of(huge).find("whose product fits in memory"), std::string::npos);
   const std::string large = bytes_of({0, 0, 8, 1, 128, 0, 0, 0, 1, 2, 3, 4});
   const int64_t peak = current_ledger().peak_total();
@@ -92,7 +107,8 @@ TEST(Idx, RefusesClaimsBeforeAllocating) {
 
 TEST(Idx, EveryTruncationAndEveryDamagedByteOfGzipIsNoticed) {
   const std::string whole = gzip(kImages);
-  for (size_t size = 0; size < whole.size(); ++size) EXPECT_NE(error_of(whole.substr(0, size)), "no error") << size;
+  for (size_t size = 0; size < whole.size(); ++size)
+    EXPECT_NE(error_of(whole.substr(0, size)), "no error") << size;
   int same = 0;
   for (size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;

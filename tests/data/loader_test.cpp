@@ -1,12 +1,12 @@
 #include "data/loader.h"
 
+#include "core/parallel.h"
+#include "data/images.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
 #include <thread>
-
-#include "core/parallel.h"
-#include "data/images.h"
 
 namespace weft::data {
 namespace {
@@ -16,7 +16,8 @@ Images numbered(int64_t count, ImageOptions options = {}) {
   const Tensor images = empty({count, 2, 3}, {.dtype = u8});
   const Tensor labels = empty({count}, {.dtype = u8});
   for (int64_t i = 0; i < count; ++i) {
-    for (int64_t p = 0; p < 6; ++p) images.data<uint8_t>()[i * 6 + p] = static_cast<uint8_t>(i + p);
+    for (int64_t p = 0; p < 6; ++p)
+      images.data<uint8_t>()[i * 6 + p] = static_cast<uint8_t>(i + p);
     labels.data<uint8_t>()[i] = static_cast<uint8_t>(i % 10);
   }
   return {images, labels, options};
@@ -33,7 +34,8 @@ std::vector<int64_t> indices_of(const Batch& batch) {
 std::vector<int64_t> epoch_of(Loader& loader) {
   std::vector<int64_t> all;
   while (const auto batch = loader.next()) {
-    for (const int64_t index : indices_of(*batch)) all.push_back(index);
+    for (const int64_t index : indices_of(*batch))
+      all.push_back(index);
   }
   return all;
 }
@@ -65,7 +67,8 @@ TEST(Loader, MasksShrinksOrDropsTheTail) {
   EXPECT_EQ(drop.batches(), 2);
   EXPECT_EQ(epoch_of(drop).size(), 20u);
   Batch last;
-  while (auto batch = mask.next()) last = std::move(*batch);
+  while (auto batch = mask.next())
+    last = std::move(*batch);
   EXPECT_EQ(last.count, 5);
   EXPECT_EQ(last.inputs.size(0), 10);
   EXPECT_EQ(last.targets.data<int64_t>()[4] >= 0, true);
@@ -73,7 +76,8 @@ TEST(Loader, MasksShrinksOrDropsTheTail) {
     EXPECT_EQ(last.targets.data<int64_t>()[row], kNoTarget);
     EXPECT_EQ(last.inputs.data<float>()[row * 6], 0.0f);
   }
-  while (auto batch = shrink.next()) last = std::move(*batch);
+  while (auto batch = shrink.next())
+    last = std::move(*batch);
   EXPECT_EQ(last.inputs.size(0), 5);
   EXPECT_THROW(Loader(images, {.batch = 26, .tail = Tail::drop}), Error);
 }
@@ -84,7 +88,8 @@ TEST(Loader, GoesOnFromASavedStateAtAnotherBatchSize) {
   epoch_of(loader);
   std::vector<int64_t> seen;
   for (int i = 0; i < 2; ++i) {
-    for (const int64_t index : indices_of(*loader.next())) seen.push_back(index);
+    for (const int64_t index : indices_of(*loader.next()))
+      seen.push_back(index);
   }
   const LoaderState state = loader.state();
   EXPECT_EQ(state.epoch, 1);
@@ -103,7 +108,8 @@ class Failing final : public Dataset {
   int64_t size() const override { return 100; }
   Shape sample_shape() const override { return {1}; }
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const override {
-    for (const int64_t index : indices) WEFT_CHECK(index != 42, "read", "sample 42 of shelf.bin is damaged");
+    for (const int64_t index : indices)
+      WEFT_CHECK(index != 42, "read", "sample 42 of shelf.bin is damaged");
     return {empty({rows, 1}), empty({rows}, {.dtype = i64}), static_cast<int64_t>(indices.size())};
   }
 };
@@ -111,7 +117,8 @@ class Failing final : public Dataset {
 TEST(Loader, ThrowsWhatWentWrongInTheBackground) {
   const Failing failing;
   Loader loader(failing, {.batch = 10, .shuffle = false});
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(loader.next());
+  for (int i = 0; i < 4; ++i)
+    EXPECT_TRUE(loader.next());
   EXPECT_THROW(loader.next(), Error);
   EXPECT_THROW(loader.next(), Error);  // still there, not a hang
   loader.seek({0, 50});
@@ -126,7 +133,8 @@ TEST(Loader, ChargesTheRankThatAskedAndStaysFlat) {
     Loader loader(images, {.batch = 20});
     int64_t peak = 0;
     for (int epoch = 0; epoch < 10; ++epoch) {
-      while (loader.next()) peak = std::max(peak, ledger.current(Category::data));
+      while (loader.next())
+        peak = std::max(peak, ledger.current(Category::data));
     }
     EXPECT_GT(peak, 0);
     // At most: two waiting, one being filled, one in the caller's hands.
@@ -142,7 +150,8 @@ TEST(Images, NormalisesAndAugmentsByEpochAndSampleAlone) {
 
   const Images moving = numbered(64, {.flip = true, .shift = 1});
   std::vector<int64_t> all(64);
-  for (int64_t i = 0; i < 64; ++i) all[static_cast<size_t>(i)] = i;
+  for (int64_t i = 0; i < 64; ++i)
+    all[static_cast<size_t>(i)] = i;
   const auto pixels = [&](uint64_t epoch, int threads) {
     set_num_threads(threads);
     const auto values = moving.gather(all, 64, {1, epoch}).inputs.to_vector<float>();
@@ -159,7 +168,8 @@ TEST(Images, NormalisesAndAugmentsByEpochAndSampleAlone) {
 TEST(Images, FlipMirrorsHalfOfThem) {
   const Images flipping = numbered(200, {.flip = true});
   std::vector<int64_t> all(200);
-  for (int64_t i = 0; i < 200; ++i) all[static_cast<size_t>(i)] = i;
+  for (int64_t i = 0; i < 200; ++i)
+    all[static_cast<size_t>(i)] = i;
   const Tensor inputs = flipping.gather(all, 200, {1, 0}).inputs;
   int mirrored = 0;
   for (int64_t i = 0; i < 200; ++i) {
@@ -190,7 +200,8 @@ TEST(Synthetic, DependsOnSeedAndIndexAlone) {
   const Batch one = made.gather(seven, 1, {5, 6});
   EXPECT_EQ(both.count, 2);
   EXPECT_EQ(both.inputs.shape(), Shape({3, 2, 2}));
-  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(both.inputs.data<float>()[i], one.inputs.data<float>()[i]);
+  for (int64_t i = 0; i < 4; ++i)
+    EXPECT_EQ(both.inputs.data<float>()[i], one.inputs.data<float>()[i]);
   EXPECT_EQ(both.targets.data<int64_t>()[0], one.targets.data<int64_t>()[0]);
   EXPECT_EQ(both.targets.data<int64_t>()[2], kNoTarget);
 }

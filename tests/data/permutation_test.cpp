@@ -1,11 +1,11 @@
 #include "data/permutation.h"
 
+#include "core/error.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
-
-#include "core/error.h"
 
 namespace weft::data {
 namespace {
@@ -45,15 +45,18 @@ TEST(Permutation, DependsOnSeedAndEpoch) {
 }
 
 TEST(Permutation, SpreadsEveryStartOverTheWholeRange) {
-  // The first position, over many epochs, is uniform: chi-squared over ten bins, 9 degrees of freedom.
+  // The first position, over many epochs, is uniform: chi-squared over ten bins, 9 degrees of
+  // freedom.
   constexpr int64_t kSize = 60000;
   constexpr int kEpochs = 5000;
   std::vector<int> bins(10, 0);
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    ++bins[static_cast<size_t>(Permutation(kSize, 3, static_cast<uint64_t>(epoch))(0) * 10 / kSize)];
+    ++bins[static_cast<size_t>(Permutation(kSize, 3, static_cast<uint64_t>(epoch))(0) * 10 /
+                               kSize)];
   }
   double chi2 = 0;
-  for (const int count : bins) chi2 += std::pow(count - kEpochs / 10.0, 2) / (kEpochs / 10.0);
+  for (const int count : bins)
+    chi2 += std::pow(count - kEpochs / 10.0, 2) / (kEpochs / 10.0);
   EXPECT_LT(chi2, 27.9);  // p = 0.001
 }
 

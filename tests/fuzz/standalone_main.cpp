@@ -2,9 +2,10 @@
 //
 //   NAME_fuzz [-runs=N] [-seed=S] [-max_len=BYTES] CORPUS...
 //
-// Feeds each corpus file (folders are walked in sorted order) as it is, then N inputs mutated from them.
-// The same seed, corpus and N give the same inputs. An input that crashes is written to crash-SEED-RUN;
-// giving that file as the corpus with -runs=0 replays it. Knows no coverage: libFuzzer digs deeper.
+// Feeds each corpus file (folders are walked in sorted order) as it is, then N inputs mutated from
+// them. The same seed, corpus and N give the same inputs. An input that crashes is written to
+// crash-SEED-RUN; giving that file as the corpus with -runs=0 replays it. Knows no coverage:
+// libFuzzer digs deeper.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -26,13 +27,14 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* argc, char*** argv);
 // Present in sanitizer builds, where a finding ends the process without a signal.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the runtime's own name.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr unsigned kSecondsPerInput = 30;
+constexpr unsigned seconds_per_input = 30;
 
 // What a signal handler needs to save the input under test; it may touch nothing that allocates.
 struct Current {
@@ -67,7 +69,8 @@ void on_signal(int signal) {
   std::raise(signal);
 }
 
-// splitmix64 (Steele, Lea, Flood 2014): the standard library's distributions differ between libraries.
+// splitmix64 (Steele, Lea, Flood 2014): the standard library's distributions differ between
+// libraries.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -86,9 +89,10 @@ class Random {
 };
 
 // The edges parsers trip over: signs, wraps, sizes that overflow when multiplied.
-constexpr std::array<std::uint64_t, 16> kEdges = {
-    0,          1,          2,           0x7f,          0x80,          0xff,
-    0x7fff,     0x8000,     0xffff,      0x7fffffff,    0x80000000,    0xffffffff,
+constexpr std::array<std::uint64_t, 16> edges = {
+    0,          1,          2,           0x7f,
+    0x80,       0xff,       0x7fff,      0x8000,
+    0xffff,     0x7fffffff, 0x80000000,  0xffffffff,
     0x40000000, 0x3fffffff, 1ULL << 62U, ~std::uint64_t{0}};
 
 void write_integer(Bytes& input, Random& random) {
@@ -96,7 +100,7 @@ void write_integer(Bytes& input, Random& random) {
   if (input.size() < width) return;
   const std::size_t at = random.below(input.size() - width + 1);
   const bool big_endian = random.below(2) == 0;
-  std::uint64_t value = kEdges[random.below(kEdges.size())];
+  std::uint64_t value = edges[random.below(edges.size())];
   // Small numbers keep counts and kinds plausible, so that parsing goes on past them.
   if (random.below(3) == 0) value = random.below(64);
   for (std::size_t i = 0; i < width; ++i) {
@@ -168,7 +172,7 @@ void run_one(const Bytes& input, std::uint64_t seed, const std::string& run) {
   static const std::uint8_t nothing = 0;
   const std::uint8_t* data = copy.empty() ? &nothing : copy.data();
   current.data = data;
-  ::alarm(kSecondsPerInput);
+  ::alarm(seconds_per_input);
   LLVMFuzzerTestOneInput(data, copy.size());
   ::alarm(0);
   current.data = nullptr;
@@ -193,7 +197,8 @@ void add_corpus(const std::filesystem::path& path, std::vector<Bytes>& corpus) {
     if (entry.is_regular_file()) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  for (const auto& file : files) corpus.push_back(read_file(file));
+  for (const auto& file : files)
+    corpus.push_back(read_file(file));
 }
 
 std::uint64_t parse_number(std::string_view argument, std::size_t prefix) {
@@ -240,7 +245,8 @@ int main(int argc, char** argv) {
   }
 
   const std::size_t files = corpus.size();
-  for (std::size_t i = 0; i < files; ++i) run_one(corpus[i], seed, "corpus" + std::to_string(i));
+  for (std::size_t i = 0; i < files; ++i)
+    run_one(corpus[i], seed, "corpus" + std::to_string(i));
   if (corpus.empty()) corpus.emplace_back();
 
   for (std::uint64_t run = 0; run < runs; ++run) {
@@ -249,7 +255,8 @@ int main(int argc, char** argv) {
     random.next();
     Bytes input = corpus[random.below(corpus.size())];
     const std::size_t mutations = 1 + random.below(5);
-    for (std::size_t i = 0; i < mutations; ++i) mutate_once(input, corpus, random);
+    for (std::size_t i = 0; i < mutations; ++i)
+      mutate_once(input, corpus, random);
     if (input.size() > max_length) input.resize(static_cast<std::size_t>(max_length));
     run_one(input, seed, std::to_string(run));
   }

@@ -1,12 +1,12 @@
 // Every operator, forward and gradient, against values PyTorch computed (make_ops.py).
+#include "core/safetensors.h"
+#include "weft.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <map>
-
-#include "core/safetensors.h"
-#include "weft.h"
 
 namespace weft {
 namespace {
@@ -14,29 +14,72 @@ namespace {
 using Inputs = std::vector<Tensor>;
 using Function = std::function<Tensor(const Inputs&)>;
 
-#define UNARY(name) {#name, [](const Inputs& in) { return name(in[0]); }}
-#define BINARY(name) {#name, [](const Inputs& in) { return name(in[0], in[1]); }}
-#define CASE(name, ...) {#name, [](const Inputs& in) -> Tensor { return __VA_ARGS__; }}
+#define UNARY(name)                                     \
+  {                                                     \
+#name, [](const Inputs& in) { return name(in[0]); } \
+  }
+#define BINARY(name)                                           \
+  {                                                            \
+#name, [](const Inputs& in) { return name(in[0], in[1]); } \
+  }
+#define CASE(name, ...)                                           \
+  {                                                               \
+#name, [](const Inputs& in) -> Tensor { return __VA_ARGS__; } \
+  }
 
 const std::map<std::string, Function>& functions() {
   static const std::map<std::string, Function> map = {
-      UNARY(neg), UNARY(abs), UNARY(exp), UNARY(expm1), UNARY(sin), UNARY(cos), UNARY(tanh), UNARY(sigmoid),
-      UNARY(relu), UNARY(square), UNARY(erf), UNARY(sign), UNARY(floor), UNARY(ceil), UNARY(round), UNARY(log),
-      UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(gelu), UNARY(gelu_tanh), UNARY(silu),
+      UNARY(neg),
+      UNARY(abs),
+      UNARY(exp),
+      UNARY(expm1),
+      UNARY(sin),
+      UNARY(cos),
+      UNARY(tanh),
+      UNARY(sigmoid),
+      UNARY(relu),
+      UNARY(square),
+      UNARY(erf),
+      UNARY(sign),
+      UNARY(floor),
+      UNARY(ceil),
+      UNARY(round),
+      UNARY(log),
+      UNARY(log1p),
+      UNARY(sqrt),
+      UNARY(rsqrt),
+      UNARY(reciprocal),
+      UNARY(gelu),
+      UNARY(gelu_tanh),
+      UNARY(silu),
       UNARY(softplus),
       CASE(leaky_relu, leaky_relu(in[0], 0.2)),
       CASE(elu, elu(in[0], 0.7)),
       CASE(clamp, clamp(in[0], -0.5, 0.8)),
-      BINARY(add), BINARY(sub), BINARY(mul), BINARY(maximum), BINARY(minimum), BINARY(div), BINARY(pow),
+      BINARY(add),
+      BINARY(sub),
+      BINARY(mul),
+      BINARY(maximum),
+      BINARY(minimum),
+      BINARY(div),
+      BINARY(pow),
       CASE(pow_scalar, pow(in[0], 3.0)),
       CASE(add_broadcast, in[0] + in[1]),
       CASE(mul_scalar, in[0] * 2.5),
       CASE(rsub_scalar, 1.5 - in[0]),
-      BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge),
+      BINARY(eq),
+      BINARY(ne),
+      BINARY(lt),
+      BINARY(le),
+      BINARY(gt),
+      BINARY(ge),
       CASE(where, where(in[0], in[1], in[2])),
       CASE(masked_fill, masked_fill(in[0], in[1], -2.0)),
 
-      UNARY(sum), UNARY(mean), UNARY(prod), UNARY(max),
+      UNARY(sum),
+      UNARY(mean),
+      UNARY(prod),
+      UNARY(max),
       CASE(sum_dims, sum(in[0], {0, 2})),
       CASE(mean_keepdim, mean(in[0], {1}, true)),
       CASE(prod_dim, prod(in[0], {1})),
@@ -99,14 +142,18 @@ const std::map<std::string, Function>& functions() {
       CASE(conv2d_dilation, conv2d(in[0], in[1], {}, {.dilation = {2, 2}})),
       CASE(conv2d_wide, conv2d(in[0], in[1], in[2], {.padding = {1, 1}})),
       CASE(conv2d_one_channel, conv2d(in[0], in[1], in[2], {.padding = {1, 1}})),
-      CASE(conv_transpose2d, conv_transpose2d(in[0], in[1], in[2],
-                                              {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}})),
-      CASE(conv_transpose2d_groups, conv_transpose2d(in[0], in[1], {}, {.dilation = {2, 2}, .groups = 2})),
+      CASE(conv_transpose2d,
+           conv_transpose2d(in[0], in[1], in[2],
+                            {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}})),
+      CASE(conv_transpose2d_groups,
+           conv_transpose2d(in[0], in[1], {}, {.dilation = {2, 2}, .groups = 2})),
       CASE(max_pool2d, max_pool2d(in[0], {2, 2})),
-      CASE(max_pool2d_padded, max_pool2d(in[0], {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true})),
+      CASE(max_pool2d_padded,
+           max_pool2d(in[0], {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true})),
       CASE(avg_pool2d, avg_pool2d(in[0], {2, 3}, {.stride = {2, 2}, .padding = {1, 1}})),
       CASE(avg_pool2d_exclude,
-           avg_pool2d(in[0], {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .count_include_pad = false})),
+           avg_pool2d(in[0], {3, 3},
+                      {.stride = {2, 2}, .padding = {1, 1}, .count_include_pad = false})),
       CASE(adaptive_avg_pool2d, adaptive_avg_pool2d(in[0], {3, 2})),
       CASE(adaptive_max_pool2d, adaptive_max_pool2d(in[0], {2, 3})),
 
@@ -127,7 +174,9 @@ const std::map<std::string, Function>& functions() {
            cross_entropy(in[0], in[1], {.class_weights = in[2], .label_smoothing = 0.2})),
       CASE(cross_entropy_probabilities, cross_entropy(in[0], in[1])),
       CASE(cross_entropy_image, cross_entropy(in[0], in[1])),
-      BINARY(nll_loss), BINARY(mse_loss), BINARY(l1_loss),
+      BINARY(nll_loss),
+      BINARY(mse_loss),
+      BINARY(l1_loss),
       CASE(smooth_l1_loss, smooth_l1_loss(in[0], in[1], 0.5)),
       BINARY(bce_with_logits),
   };
@@ -145,7 +194,8 @@ struct Golden {
 const std::map<std::string, Golden>& golden() {
   static const std::map<std::string, Golden> cases = [] {
     std::map<std::string, Golden> read;
-    for (const NamedTensor& entry : load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/ops.safetensors")) {
+    for (const NamedTensor& entry :
+         load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/ops.safetensors")) {
       const size_t slash = entry.name.find('/');
       Golden& one = read[entry.name.substr(0, slash)];
       const std::string part = entry.name.substr(slash + 1);
@@ -197,14 +247,17 @@ TEST_P(OpsGolden, AgreesWithPyTorch) {
 
 std::vector<std::string> names() {
   std::vector<std::string> list;
-  for (const auto& [name, function] : functions()) list.push_back(name);
+  for (const auto& [name, function] : functions())
+    list.push_back(name);
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OpsGolden, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, OpsGolden, testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(OpsGolden, HasAFunctionForEveryCase) {
-  for (const auto& [name, one] : golden()) EXPECT_TRUE(functions().contains(name)) << name;
+  for (const auto& [name, one] : golden())
+    EXPECT_TRUE(functions().contains(name)) << name;
   EXPECT_EQ(golden().size(), functions().size());
 }
 

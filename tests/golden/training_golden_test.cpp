@@ -1,13 +1,13 @@
-// The first 100 losses of training the mnist models, against PyTorch from the same weights and batches
-// (make_training.py).
+// The first 100 losses of training the mnist models, against PyTorch from the same weights and
+// batches (make_training.py).
+#include "core/safetensors.h"
+#include "weft.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
-
-#include "core/safetensors.h"
-#include "weft.h"
 
 namespace weft {
 namespace {
@@ -31,7 +31,8 @@ Tensor noise(uint64_t salt, int64_t count) {
 
 void fill(nn::Module& model) {
   auto named = model.named_parameters();
-  std::sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(named.begin(), named.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   const NoGrad no_grad;
   for (size_t i = 0; i < named.size(); ++i) {
     const Tensor& parameter = named[i].tensor;
@@ -49,11 +50,13 @@ struct Sample {
 
 Sample batch(int step) {
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < kBatch; ++i) labels.push_back(i * (step % 2 != 0 ? 7 : 3) % 10);
+  for (int64_t i = 0; i < kBatch; ++i)
+    labels.push_back(i * (step % 2 != 0 ? 7 : 3) % 10);
   const Tensor targets = from_values(labels);
   const Tensor classes = index_select(reshape(noise(7, 7840), {10, 784}), 0, targets);
   const Tensor images =
-      classes + reshape(noise(static_cast<uint64_t>(10000 + step), kBatch * 784), {kBatch, 784}) * 4.0;
+      classes +
+      reshape(noise(static_cast<uint64_t>(10000 + step), kBatch * 784), {kBatch, 784}) * 4.0;
   return {reshape(images, {kBatch, 1, 28, 28}), targets};
 }
 
@@ -69,10 +72,12 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
     optimizer = std::make_unique<optim::Sgd>(
         model->parameters(), optim::SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 1e-4});
   } else {
-    optimizer = std::make_unique<optim::AdamW>(model->parameters(), optim::AdamOptions{.lr = 1e-3, .weight_decay = 0.01});
+    optimizer = std::make_unique<optim::AdamW>(
+        model->parameters(), optim::AdamOptions{.lr = 1e-3, .weight_decay = 0.01});
   }
   Tensor expected;
-  for (const NamedTensor& entry : load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
+  for (const NamedTensor& entry :
+       load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
     if (entry.name == name) expected = entry.tensor;
   }
   ASSERT_TRUE(expected.defined());
@@ -88,7 +93,8 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainingGolden, testing::Values("mlp_sgd", "mlp_adamw", "cnn_sgd", "cnn_adamw"),
+INSTANTIATE_TEST_SUITE_P(All, TrainingGolden,
+                         testing::Values("mlp_sgd", "mlp_adamw", "cnn_sgd", "cnn_adamw"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

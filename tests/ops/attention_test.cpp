@@ -1,7 +1,5 @@
 #include "ops/attention.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/gradcheck.h"
 #include "core/parallel.h"
 #include "ops/copy.h"
@@ -13,6 +11,8 @@
 #include "ops/where.h"
 #include "tests/support/tensors.h"
 
+#include <gtest/gtest.h>
+
 namespace weft {
 namespace {
 
@@ -20,7 +20,8 @@ using test::leaf;
 using Inputs = std::vector<Tensor>;
 
 Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v) {
-  const Tensor scores = matmul(q, transpose(k, -1, -2)) * (1 / std::sqrt(static_cast<double>(q.size(-1))));
+  const Tensor scores =
+      matmul(q, transpose(k, -1, -2)) * (1 / std::sqrt(static_cast<double>(q.size(-1))));
   return matmul(softmax(scores, -1), v);
 }
 
@@ -29,11 +30,13 @@ TEST(Attention, EqualsItsComposition) {
   const Tensor k = test::normal({2, 3, 7, 4}, 2);
   const Tensor v = test::normal({2, 3, 7, 6}, 3);
   test::expect_near(scaled_dot_product_attention(q, k, v), composed(q, k, v), 1e-13);
-  test::expect_near(scaled_dot_product_attention(test::strided(q), test::strided(k), test::strided(v)),
-                    composed(q, k, v), 1e-13);
+  test::expect_near(
+      scaled_dot_product_attention(test::strided(q), test::strided(k), test::strided(v)),
+      composed(q, k, v), 1e-13);
   // Heads shared by all: leading dims broadcast.
   const Tensor shared = test::normal({1, 1, 7, 4}, 4);
-  test::expect_near(scaled_dot_product_attention(q, shared, v), composed(q, expand(shared, {2, 3, 7, 4}), v), 1e-13);
+  test::expect_near(scaled_dot_product_attention(q, shared, v),
+                    composed(q, expand(shared, {2, 3, 7, 4}), v), 1e-13);
 }
 
 TEST(Attention, MergingHeadsCopiesNothing) {
@@ -44,7 +47,9 @@ TEST(Attention, MergingHeadsCopiesNothing) {
 
 TEST(Attention, MasksAndCausality) {
   const Tensor q = test::normal({1, 4, 3}, 1);
-  const Tensor causal = to(from_values(std::vector<int64_t>{1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1}, {4, 4}), boolean);
+  const Tensor causal =
+      to(from_values(std::vector<int64_t>{1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1}, {4, 4}),
+         boolean);
   const Tensor by_mask = scaled_dot_product_attention(q, q, q, {.mask = causal});
   test::expect_near(scaled_dot_product_attention(q, q, q, {.causal = true}), by_mask, 0);
   const Tensor added = where(causal, 0.0, full({4, 4}, -INFINITY, {.dtype = f64}));
@@ -57,33 +62,43 @@ TEST(Attention, AQueryThatMayLookNowhereGivesZerosAndNoGradient) {
   const Tensor q = leaf({2, 3}, 1);
   const Tensor out = scaled_dot_product_attention(q, q, q, {.mask = mask});
   EXPECT_EQ(select(out, 0, 0).to_vector<double>(), (std::vector<double>{0, 0, 0}));
-  EXPECT_EQ(gradcheck([&](const Inputs& in) { return scaled_dot_product_attention(in[0], in[0], in[0], {.mask = mask}); },
-                      {q}),
+  EXPECT_EQ(gradcheck(
+                [&](const Inputs& in) {
+                  return scaled_dot_product_attention(in[0], in[0], in[0], {.mask = mask});
+                },
+                {q}),
             "");
-  EXPECT_EQ(scaled_dot_product_attention(q, empty({0, 3}, {.dtype = f64}), empty({0, 2}, {.dtype = f64}))
-                .to_vector<double>(),
-            (std::vector<double>{0, 0, 0, 0}));
+  EXPECT_EQ(
+      scaled_dot_product_attention(q, empty({0, 3}, {.dtype = f64}), empty({0, 2}, {.dtype = f64}))
+          .to_vector<double>(),
+      (std::vector<double>{0, 0, 0, 0}));
 }
 
 TEST(Attention, Gradcheck) {
-  const Inputs qkv = {leaf({2, 1, 3, 4}, 1), test::strided(leaf({2, 2, 5, 4}, 2)), leaf({2, 5, 3}, 3)};
+  const Inputs qkv = {leaf({2, 1, 3, 4}, 1), test::strided(leaf({2, 2, 5, 4}, 2)),
+                      leaf({2, 5, 3}, 3)};
   for (const bool causal : {false, true}) {
     for (const double dropout : {0.0, 0.4}) {
       EXPECT_EQ(gradcheck(
                     [&](const Inputs& in) {
-                      return scaled_dot_product_attention(in[0], in[1], in[2],
-                                                          {.causal = causal, .scale = 0.7, .dropout = dropout});
+                      return scaled_dot_product_attention(
+                          in[0], in[1], in[2],
+                          {.causal = causal, .scale = 0.7, .dropout = dropout});
                     },
                     qkv),
                 "");
     }
   }
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = in[3]}); },
-                      {leaf({2, 3, 4}, 1), leaf({2, 5, 4}, 2), leaf({2, 5, 4}, 3), leaf({3, 5}, 4)}),
+  EXPECT_EQ(gradcheck(
+                [](const Inputs& in) {
+                  return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = in[3]});
+                },
+                {leaf({2, 3, 4}, 1), leaf({2, 5, 4}, 2), leaf({2, 5, 4}, 3), leaf({3, 5}, 4)}),
             "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return scaled_dot_product_attention(in[0], in[0], in[0]); },
-                      {leaf({0, 3, 4})}),
-            "");
+  EXPECT_EQ(
+      gradcheck([](const Inputs& in) { return scaled_dot_product_attention(in[0], in[0], in[0]); },
+                {leaf({0, 3, 4})}),
+      "");
 }
 
 TEST(Attention, SixteenBitAndThreads) {

@@ -7,8 +7,10 @@
 
 namespace weft::test {
 
-inline detail::ConvShape conv_shape(const Shape& x, const Shape& weight, const Conv2dOptions& options) {
-  detail::ConvShape shape{.images = x[0], .channels = x[1], .outputs = weight[0], .groups = options.groups};
+inline detail::ConvShape conv_shape(const Shape& x, const Shape& weight,
+                                    const Conv2dOptions& options) {
+  detail::ConvShape shape{
+      .images = x[0], .channels = x[1], .outputs = weight[0], .groups = options.groups};
   for (int i = 0; i < 2; ++i) {
     const auto axis = static_cast<size_t>(i);
     shape.in[axis] = x[2 + i];
@@ -54,8 +56,8 @@ struct ConvReference {
 };
 
 // y and, at the gradient g of y, what flows back. bias may be undefined.
-inline ConvReference reference_conv(const detail::ConvShape& s, const Tensor& x, const Tensor& weight,
-                                    const Tensor& bias, const Tensor& g) {
+inline ConvReference reference_conv(const detail::ConvShape& s, const Tensor& x,
+                                    const Tensor& weight, const Tensor& bias, const Tensor& g) {
   const auto xs = x.to_vector<double>();
   const auto ws = weight.to_vector<double>();
   const auto gs = g.to_vector<double>();
@@ -64,7 +66,8 @@ inline ConvReference reference_conv(const detail::ConvShape& s, const Tensor& x,
   std::vector<double> dw(ws.size());
   std::vector<double> db(static_cast<size_t>(s.outputs));
   const int64_t pixels = s.out[0] * s.out[1];
-  const auto bias_values = bias.defined() ? bias.to_vector<double>() : std::vector<double>(db.size());
+  const auto bias_values =
+      bias.defined() ? bias.to_vector<double>() : std::vector<double>(db.size());
   for (size_t i = 0; i < y.size(); ++i) {
     const auto o = i / static_cast<size_t>(pixels) % db.size();
     y[i] = bias_values[o];
@@ -78,8 +81,8 @@ inline ConvReference reference_conv(const detail::ConvShape& s, const Tensor& x,
     dx[a] += gs[c] * ws[b];
     dw[b] += gs[c] * xs[a];
   });
-  return {from_values(y, s.out_shape()), from_values(dx, x.shape()), from_values(dw, weight.shape()),
-          from_values(db)};
+  return {from_values(y, s.out_shape()), from_values(dx, x.shape()),
+          from_values(dw, weight.shape()), from_values(db)};
 }
 
 }  // namespace weft::test

@@ -1,7 +1,5 @@
 #include "ops/conv.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "conv_reference.h"
@@ -9,6 +7,8 @@
 #include "ops/copy.h"
 #include "ops/detail/conv.h"
 #include "ops/detail/images.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -27,7 +27,10 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> list{
       {"one pixel", {1, 1, 1, 1}, {1, 1, 1, 1}, {}},
       {"one channel", {3, 1, 9, 7}, {8, 1, 3, 3}, {.padding = {1, 1}}},
-      {"three channels, seven by seven, stride 2", {2, 3, 17, 14}, {16, 3, 7, 7}, {.stride = {2, 2}, .padding = {3, 3}}},
+      {"three channels, seven by seven, stride 2",
+       {2, 3, 17, 14},
+       {16, 3, 7, 7},
+       {.stride = {2, 2}, .padding = {3, 3}}},
       {"channels that fill no vector", {2, 5, 6, 7}, {11, 5, 3, 3}, {.padding = {1, 1}}},
       {"one by one", {2, 16, 7, 5}, {24, 16, 1, 1}, {}},
       {"one by one, stride 2", {2, 16, 7, 6}, {24, 16, 1, 1}, {.stride = {2, 2}}},
@@ -36,16 +39,31 @@ const std::vector<Case>& cases() {
       {"three by three, much padding", {2, 16, 5, 4}, {32, 16, 3, 3}, {.padding = {3, 2}}},
       {"three by three, a long row", {1, 16, 3, 230}, {40, 16, 3, 3}, {.padding = {1, 1}}},
       {"three by three, many small images", {37, 32, 4, 4}, {32, 32, 3, 3}, {.padding = {1, 1}}},
-      {"stride 2, padding 1", {2, 16, 11, 9}, {24, 16, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+      {"stride 2, padding 1",
+       {2, 16, 11, 9},
+       {24, 16, 3, 3},
+       {.stride = {2, 2}, .padding = {1, 1}}},
       {"stride larger than the kernel", {2, 3, 13, 11}, {5, 3, 2, 2}, {.stride = {3, 4}}},
-      {"uneven everything", {2, 6, 13, 10}, {9, 6, 5, 3}, {.stride = {3, 2}, .padding = {2, 1}, .dilation = {1, 2}}},
+      {"uneven everything",
+       {2, 6, 13, 10},
+       {9, 6, 5, 3},
+       {.stride = {3, 2}, .padding = {2, 1}, .dilation = {1, 2}}},
       {"dilation", {2, 8, 12, 11}, {16, 8, 3, 3}, {.padding = {2, 3}, .dilation = {2, 3}}},
-      {"stride and dilation share a factor", {1, 4, 15, 15}, {8, 4, 3, 3}, {.stride = {2, 2}, .padding = {2, 2}, .dilation = {2, 2}}},
+      {"stride and dilation share a factor",
+       {1, 4, 15, 15},
+       {8, 4, 3, 3},
+       {.stride = {2, 2}, .padding = {2, 2}, .dilation = {2, 2}}},
       {"groups", {2, 12, 8, 7}, {18, 4, 3, 3}, {.padding = {1, 1}, .groups = 3}},
       {"groups of whole vectors", {2, 32, 6, 6}, {32, 16, 3, 3}, {.stride = {2, 1}, .groups = 2}},
       {"depthwise", {2, 19, 8, 9}, {19, 1, 3, 3}, {.padding = {1, 1}, .groups = 19}},
-      {"depthwise, stride 2", {2, 16, 9, 9}, {16, 1, 5, 5}, {.stride = {2, 2}, .padding = {2, 2}, .groups = 16}},
-      {"depthwise, two outputs each", {2, 6, 7, 7}, {12, 1, 3, 3}, {.padding = {1, 1}, .groups = 6}},
+      {"depthwise, stride 2",
+       {2, 16, 9, 9},
+       {16, 1, 5, 5},
+       {.stride = {2, 2}, .padding = {2, 2}, .groups = 16}},
+      {"depthwise, two outputs each",
+       {2, 6, 7, 7},
+       {12, 1, 3, 3},
+       {.padding = {1, 1}, .groups = 6}},
       {"kernel as large as the image", {4, 8, 6, 5}, {16, 8, 6, 5}, {}},
       {"more outputs than one run", {3, 24, 6, 6}, {136, 24, 3, 3}, {.padding = {1, 1}}},
   };
@@ -56,10 +74,11 @@ struct Result {
   Tensor y, dx, dw, db;
 };
 
-Result run(ConvWay way, const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
-           const Tensor& g) {
+Result run(ConvWay way, const ConvShape& shape, const Tensor& x, const Tensor& weight,
+           const Tensor& bias, const Tensor& g) {
   const DType dtype = x.dtype();
-  Result r{detail::empty_images(shape.out_shape(), dtype), detail::empty_images(shape.in_shape(), dtype),
+  Result r{detail::empty_images(shape.out_shape(), dtype),
+           detail::empty_images(shape.in_shape(), dtype),
            empty(shape.weight_shape(), {.dtype = dtype}), empty({shape.outputs}, {.dtype = dtype})};
   conv_forward(shape, channels_last(x), weight, bias, r.y, way);
   conv_backward_data(shape, channels_last(g), weight, {}, r.dx, way);
@@ -81,20 +100,34 @@ void expect_way(ConvWay way, DType dtype, double tolerance) {
     const test::ConvReference expected = test::reference_conv(shape, x, weight, bias, g);
     const Result actual = run(way, shape, x, weight, bias, g);
     // Errors grow with the root of the number of terms, as the values do.
-    test::expect_near(actual.y, expected.y, tolerance * std::sqrt(double(weight.numel() / weight.size(0))), c.name);
-    test::expect_near(actual.dx, expected.dx, tolerance * std::sqrt(double(weight.numel())), c.name);
+    test::expect_near(actual.y, expected.y,
+                      tolerance * std::sqrt(double(weight.numel() / weight.size(0))), c.name);
+    test::expect_near(actual.dx, expected.dx, tolerance * std::sqrt(double(weight.numel())),
+                      c.name);
     test::expect_near(actual.dw, expected.dw, tolerance * std::sqrt(double(g.numel())), c.name);
     test::expect_near(actual.db, expected.db, tolerance * std::sqrt(double(g.numel())), c.name);
   }
   EXPECT_GT(computed, 0);
 }
 
-TEST(Conv2d, DirectF32AgreesWithTheDefinition) { expect_way(ConvWay::direct, f32, 1e-6); }
-TEST(Conv2d, DirectF64AgreesWithTheDefinition) { expect_way(ConvWay::direct, f64, 1e-14); }
-TEST(Conv2d, WinogradAgreesWithTheDefinition) { expect_way(ConvWay::winograd, f32, 2e-6); }
-TEST(Conv2d, DepthwiseF32AgreesWithTheDefinition) { expect_way(ConvWay::depthwise, f32, 1e-6); }
-TEST(Conv2d, DepthwiseF64AgreesWithTheDefinition) { expect_way(ConvWay::depthwise, f64, 1e-14); }
-TEST(Conv2d, OneDnnAgreesWithTheDefinition) { expect_way(ConvWay::onednn, f32, 1e-6); }
+TEST(Conv2d, DirectF32AgreesWithTheDefinition) {
+  expect_way(ConvWay::direct, f32, 1e-6);
+}
+TEST(Conv2d, DirectF64AgreesWithTheDefinition) {
+  expect_way(ConvWay::direct, f64, 1e-14);
+}
+TEST(Conv2d, WinogradAgreesWithTheDefinition) {
+  expect_way(ConvWay::winograd, f32, 2e-6);
+}
+TEST(Conv2d, DepthwiseF32AgreesWithTheDefinition) {
+  expect_way(ConvWay::depthwise, f32, 1e-6);
+}
+TEST(Conv2d, DepthwiseF64AgreesWithTheDefinition) {
+  expect_way(ConvWay::depthwise, f64, 1e-14);
+}
+TEST(Conv2d, OneDnnAgreesWithTheDefinition) {
+  expect_way(ConvWay::onednn, f32, 1e-6);
+}
 
 TEST(Conv2d, AgreesWithTheDefinitionInAnyLayout) {
   for (const Case& c : cases()) {
@@ -102,7 +135,9 @@ TEST(Conv2d, AgreesWithTheDefinitionInAnyLayout) {
     for (const DType dtype : {f32, f64, bf16, f16}) {
       const DType wide = dtype == f64 ? f64 : f32;
       const Tensor g = to(normal(shape.out_shape(), 4, wide), dtype);
-      const auto value = [&](const Shape& s, uint64_t seed) { return to(normal(s, seed, wide), dtype); };
+      const auto value = [&](const Shape& s, uint64_t seed) {
+        return to(normal(s, seed, wide), dtype);
+      };
       const Tensor x = value(c.x, 1);
       const Tensor weight = value(c.weight, 2);
       const Tensor bias = value({c.weight[0]}, 3);
@@ -144,7 +179,10 @@ TEST(Conv2d, Gradcheck) {
   using Inputs = std::vector<Tensor>;
   const std::vector<Case> small{
       {"plain", {2, 3, 5, 4}, {4, 3, 3, 2}, {.padding = {1, 1}}},
-      {"stride, dilation", {1, 2, 7, 6}, {3, 2, 2, 3}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}},
+      {"stride, dilation",
+       {1, 2, 7, 6},
+       {3, 2, 2, 3},
+       {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}},
       {"groups", {2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = {1, 0}, .groups = 2}},
       {"depthwise", {2, 5, 4, 5}, {5, 1, 3, 3}, {.stride = {1, 2}, .padding = {1, 1}, .groups = 5}},
       {"no images", {0, 2, 4, 4}, {3, 2, 3, 3}, {}},
@@ -189,7 +227,8 @@ TEST(Conv2d, BitsDependOnNeitherThreadsNorBatch) {
         ConvShape last = shape;  // the last image alone
         last.images = 1;
         const auto image = [&](const Tensor& t) {
-          return alias(t, {1, t.size(1), t.size(2), t.size(3)}, t.strides(), (t.size(0) - 1) * t.stride(0));
+          return alias(t, {1, t.size(1), t.size(2), t.size(3)}, t.strides(),
+                       (t.size(0) - 1) * t.stride(0));
         };
         const Tensor y = detail::empty_images(last.out_shape(), dtype);
         const Tensor dx = detail::empty_images(last.in_shape(), dtype);
@@ -205,7 +244,8 @@ TEST(Conv2d, BitsDependOnNeitherThreadsNorBatch) {
 
 TEST(Conv2d, RefusesWhatDoesNotFit) {
   const Tensor x = normal({2, 4, 5, 5}, 1, f32);
-  const auto refused = [&](const Shape& weight, const Conv2dOptions& options = {}, const Tensor& bias = {}) {
+  const auto refused = [&](const Shape& weight, const Conv2dOptions& options = {},
+                           const Tensor& bias = {}) {
     return test::error_of([&] { conv2d(x, normal(weight, 2, f32), bias, options); });
   };
   EXPECT_NE(refused({3, 3, 3, 3}).find("[2, 4, 5, 5], weight [3, 3, 3, 3]"), std::string::npos);
@@ -213,19 +253,33 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused({3, 4, 3, 3}, {.dilation = {3, 1}}).find("dilation [3, 1]"), std::string::npos);
   EXPECT_NE(refused({3, 4, 3, 3}, {.stride = {0, 1}}).find("a stride"), std::string::npos);
   EXPECT_NE(refused({3, 4, 3, 3}, {.padding = {-1, 1}}).find("a padding"), std::string::npos);
-  EXPECT_NE(refused({3, 4, 3, 3}, {.stride = {1}}).find("a stride of two numbers"), std::string::npos);
+  EXPECT_NE(refused({3, 4, 3, 3}, {.stride = {1}}).find("a stride of two numbers"),
+            std::string::npos);
   EXPECT_NE(refused({3, 4, 3, 3}, {.groups = 3}).find("groups 3"), std::string::npos);
   EXPECT_NE(refused({3, 4, 3, 3}, {.groups = 0}).find("groups 0"), std::string::npos);
-  EXPECT_NE(refused({3, 4, 3, 3}, {}, normal({4}, 1, f32)).find("a bias of shape [3]"), std::string::npos);
-  EXPECT_NE(refused({3, 4, 3, 3}, {.padding = {2147483647, 2147483647}}).find("["), std::string::npos);
-  EXPECT_NE(test::error_of([&] { conv2d(x, normal({3, 4, 3, 3}, 2, f64)); }).find("of one dtype"), std::string::npos);
-  EXPECT_NE(test::error_of([&] { conv2d(normal({4, 5, 5}, 1, f32), x); }).find("4 dims"), std::string::npos);
+  EXPECT_NE(refused({3, 4, 3, 3}, {}, normal({4}, 1, f32)).find("a bias of shape [3]"),
+            std::string::npos);
+  EXPECT_NE(refused({3, 4, 3, 3}, {.padding = {2147483647, 2147483647}}).find("["),
+            std::string::npos);
+  EXPECT_NE(test::error_of([&] {
+              conv2d(x, normal({3, 4, 3, 3}, 2, f64));
+            }).find("of one dtype"),
+            std::string::npos);
+  EXPECT_NE(test::error_of([&] {
+              conv2d(normal({4, 5, 5}, 1, f32), x);
+            }).find("4 dims"),
+            std::string::npos);
   EXPECT_NE(test::error_of([&] { conv2d({}, x); }).find("undefined"), std::string::npos);
   const Tensor integers = empty({1, 1, 3, 3}, {.dtype = i64});
-  EXPECT_NE(test::error_of([&] { conv2d(integers, integers); }).find("a floating dtype"), std::string::npos);
+  EXPECT_NE(test::error_of([&] { conv2d(integers, integers); }).find("a floating dtype"),
+            std::string::npos);
   const Tensor none = empty({2, 0, 5, 5});
-  EXPECT_NE(test::error_of([&] { conv2d(none, empty({3, 0, 3, 3})); }).find("[2, 0, 5, 5]"), std::string::npos);
-  const Tensor absurd = alias(normal({1}, 1, f32), {1, 1, int64_t{1} << 40, int64_t{1} << 40}, {0, 0, 0, 0});
+  EXPECT_NE(test::error_of([&] {
+              conv2d(none, empty({3, 0, 3, 3}));
+            }).find("[2, 0, 5, 5]"),
+            std::string::npos);
+  const Tensor absurd =
+      alias(normal({1}, 1, f32), {1, 1, int64_t{1} << 40, int64_t{1} << 40}, {0, 0, 0, 0});
   EXPECT_NE(test::error_of([&] { conv2d(absurd, normal({1, 1, 3, 3}, 1, f32)); }), "no error");
 }
 

@@ -1,11 +1,5 @@
 #include "ops/creation.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
 #include "autograd/engine.h"
 #include "core/parallel.h"
 #include "core/random.h"
@@ -14,12 +8,20 @@
 #include "ops/reduce.h"
 #include "tests/support/tensors.h"
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 namespace weft {
 namespace {
 
 using Values = std::vector<double>;
 
-Values values(const Tensor& x) { return x.to_vector<double>(); }
+Values values(const Tensor& x) {
+  return x.to_vector<double>();
+}
 
 TEST(Creation, ConstantsInEveryDtype) {
   for (const DType dtype : {boolean, u8, i32, i64, f16, bf16, f32, f64}) {
@@ -27,12 +29,14 @@ TEST(Creation, ConstantsInEveryDtype) {
     EXPECT_EQ(values(zeros({2, 3}, options)), Values(6, 0)) << to_string(dtype);
     EXPECT_EQ(values(ones({5}, options)), Values(5, 1)) << to_string(dtype);
     const double three = dtype == boolean ? 1 : 3;
-    EXPECT_EQ(values(full({100'003}, 3, options)), Values(100'003, three)) << to_string(dtype);  // several pieces
+    EXPECT_EQ(values(full({100'003}, 3, options)), Values(100'003, three))
+        << to_string(dtype);  // several pieces
     EXPECT_EQ(full({0, 4}, 3, options).numel(), 0);
     EXPECT_EQ(full({}, 3, options).item(), three);
     EXPECT_EQ(full({2}, 3, options).dtype(), dtype);
   }
-  EXPECT_EQ(full({2}, INT64_MAX, {.dtype = i64}).to_vector<int64_t>(), (std::vector<int64_t>(2, INT64_MAX)));
+  EXPECT_EQ(full({2}, INT64_MAX, {.dtype = i64}).to_vector<int64_t>(),
+            (std::vector<int64_t>(2, INT64_MAX)));
   EXPECT_THROW(zeros({-1}), Error);
 }
 
@@ -112,8 +116,10 @@ Moments moments(const Tensor& x) {
   const auto n = static_cast<double>(v.size());
   const double mean = std::accumulate(v.begin(), v.end(), 0.0) / n;
   double squares = 0;
-  for (const double value : v) squares += (value - mean) * (value - mean);
-  return {mean, squares / n, *std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end())};
+  for (const double value : v)
+    squares += (value - mean) * (value - mean);
+  return {mean, squares / n, *std::min_element(v.begin(), v.end()),
+          *std::max_element(v.begin(), v.end())};
 }
 
 TEST(Random, UniformStaysInItsHalfOpenInterval) {
@@ -150,8 +156,11 @@ TEST(Random, NormalHasItsMoments) {
 
 TEST(Random, TruncatedNormalHasTheMomentsOfItsFormula) {
   manual_seed(5);
-  // Standard normal cut to [-1, 2]: mean (φ(-1) - φ(2)) / Z, second moment 1 + (-φ(-1) - 2φ(2)) / Z.
-  const auto density = [](double z) { return std::exp(-z * z / 2) / std::sqrt(2 * std::acos(-1.0)); };
+  // Standard normal cut to [-1, 2]: mean (φ(-1) - φ(2)) / Z, second moment 1 + (-φ(-1) - 2φ(2)) /
+  // Z.
+  const auto density = [](double z) {
+    return std::exp(-z * z / 2) / std::sqrt(2 * std::acos(-1.0));
+  };
   const double mass = 0.5 * (std::erf(2 / std::sqrt(2.0)) + std::erf(1 / std::sqrt(2.0)));
   const double mean = (density(-1) - density(2)) / mass;
   const double variance = 1 + (-density(-1) - 2 * density(2)) / mass - mean * mean;
@@ -163,7 +172,8 @@ TEST(Random, TruncatedNormalHasTheMomentsOfItsFormula) {
     EXPECT_GE(m.lowest, -1);
     EXPECT_LE(m.highest, 2);
   }
-  const Moments far = moments(trunc_normal_(empty({1000}), 0, 0.02, -2, 2));  // bounds at 100 deviations
+  const Moments far =
+      moments(trunc_normal_(empty({1000}), 0, 0.02, -2, 2));  // bounds at 100 deviations
   EXPECT_NEAR(far.variance, 0.0004, 0.0001);
   EXPECT_TRUE(std::isfinite(far.lowest) && std::isfinite(far.highest));
   EXPECT_THROW(trunc_normal_(empty({2}), 0, 1, 2, 1), Error);
@@ -176,7 +186,8 @@ TEST(Random, IntegersCoverTheirRangeEvenly) {
     ASSERT_TRUE(value >= -3 && value < 4);
     ++counts[static_cast<size_t>(value + 3)];
   }
-  for (const int count : counts) EXPECT_NEAR(count, 10'000, 5 * 93);  // five standard deviations
+  for (const int count : counts)
+    EXPECT_NEAR(count, 10'000, 5 * 93);  // five standard deviations
   EXPECT_EQ(randint(0, 9, {2}, {.dtype = i32}).dtype(), i32);
   EXPECT_THROW(randint(2, 2, {1}), Error);
   const auto extremes = randint(INT64_MIN, INT64_MAX, {100}).to_vector<int64_t>();
@@ -211,17 +222,19 @@ TEST(Random, PermutationsHoldEachNumberOnce) {
     const auto p = randperm(3).to_vector<int64_t>();
     ++seen[static_cast<size_t>(2 * p[0] + (p[1] > p[2] ? 1 : 0))];
   }
-  for (const int count : seen) EXPECT_NEAR(count, 1000, 5 * 29);
+  for (const int count : seen)
+    EXPECT_NEAR(count, 1000, 5 * 29);
 }
 
-// A draw depends on the key and the element's logical index: not on threads, layout, or what surrounds it.
+// A draw depends on the key and the element's logical index: not on threads, layout, or what
+// surrounds it.
 TEST(Random, ValuesDependOnTheKeyAndTheIndexAlone) {
   const auto draws = [](int threads) {
     manual_seed(9);
     set_num_threads(threads);
     std::vector<Values> all;
-    for (const Tensor& x : {rand({70'001}), randn({70'001}), randint(0, 1000, {70'001}), bernoulli({70'001}, 0.5),
-                            trunc_normal_(empty({70'001}))}) {
+    for (const Tensor& x : {rand({70'001}), randn({70'001}), randint(0, 1000, {70'001}),
+                            bernoulli({70'001}, 0.5), trunc_normal_(empty({70'001}))}) {
       all.push_back(values(x));
     }
     set_num_threads(1);

@@ -1,12 +1,6 @@
-// Every row of elementwise.def under every dtype, layout and broadcast, written by the rows themselves. What is
-// particular to some operators is in elementwise_values_test.cpp.
+// Every row of elementwise.def under every dtype, layout and broadcast, written by the rows
+// themselves. What is particular to some operators is in elementwise_values_test.cpp.
 #include "ops/elementwise.h"
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
-#include <limits>
 
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
@@ -15,6 +9,12 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
 
 namespace weft {
 namespace {
@@ -47,22 +47,50 @@ constexpr Domain any = Domain::any;
 
 std::vector<Row> rows() {
   return {
-#define WEFT_UNARY(name, functor, domain, low, high, expression)                     \
-  {#name, 1, domain, low, high, 0, 0, [](const Inputs& in) { return name(in[0]); },  \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0]); },                 \
+#define WEFT_UNARY(name, functor, domain, low, high, expression)     \
+  {#name,                                                            \
+   1,                                                                \
+   domain,                                                           \
+   low,                                                              \
+   high,                                                             \
+   0,                                                                \
+   0,                                                                \
+   [](const Inputs& in) { return name(in[0]); },                     \
+   [](const Inputs& in) -> const Tensor& { return name##_(in[0]); }, \
    [](double x, double) { return static_cast<double>(expression); }},
-#define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, expression)  \
-  {#name, 1, domain, low, high, 0, 0, [](const Inputs& in) { return name(in[0], test_value); },   \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], test_value); },                  \
+#define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, expression) \
+  {#name,                                                                                        \
+   1,                                                                                            \
+   domain,                                                                                       \
+   low,                                                                                          \
+   high,                                                                                         \
+   0,                                                                                            \
+   0,                                                                                            \
+   [](const Inputs& in) { return name(in[0], test_value); },                                     \
+   [](const Inputs& in) -> const Tensor& { return name##_(in[0], test_value); },                 \
    [](double x, double) { return static_cast<double>(expression); }},
-#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, second_value,  \
-                     second_test, expression)                                                                 \
-  {#name, 1, domain, low, high, 0, 0, [](const Inputs& in) { return name(in[0], first_test, second_test); },  \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], first_test, second_test); },                 \
+#define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, \
+                     second_value, second_test, expression)                                    \
+  {#name,                                                                                      \
+   1,                                                                                          \
+   domain,                                                                                     \
+   low,                                                                                        \
+   high,                                                                                       \
+   0,                                                                                          \
+   0,                                                                                          \
+   [](const Inputs& in) { return name(in[0], first_test, second_test); },                      \
+   [](const Inputs& in) -> const Tensor& { return name##_(in[0], first_test, second_test); },  \
    [](double x, double) { return static_cast<double>(expression); }},
-#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression)                       \
-  {#name, 2, domain, low_a, high_a, low_b, high_b, [](const Inputs& in) { return name(in[0], in[1]); },    \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], in[1]); },                                \
+#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression) \
+  {#name,                                                                            \
+   2,                                                                                \
+   domain,                                                                           \
+   low_a,                                                                            \
+   high_a,                                                                           \
+   low_b,                                                                            \
+   high_b,                                                                           \
+   [](const Inputs& in) { return name(in[0], in[1]); },                              \
+   [](const Inputs& in) -> const Tensor& { return name##_(in[0], in[1]); },          \
    [](double a, double b) { return static_cast<double>(expression); }},
 #include "ops/elementwise.def"
   };
@@ -76,25 +104,29 @@ struct Condition {
 };
 std::vector<Condition> conditions() {
   return {
-#define WEFT_COMPARE(name, functor, expression)                    \
-  {#name, 2, [](const Inputs& in) { return name(in[0], in[1]); },  \
+#define WEFT_COMPARE(name, functor, expression)                   \
+  {#name, 2, [](const Inputs& in) { return name(in[0], in[1]); }, \
    [](double a, double b) { return static_cast<bool>(expression); }},
-#define WEFT_PREDICATE(name, functor, expression)           \
-  {#name, 1, [](const Inputs& in) { return name(in[0]); },  \
+#define WEFT_PREDICATE(name, functor, expression)          \
+  {#name, 1, [](const Inputs& in) { return name(in[0]); }, \
    [](double x, double) { return static_cast<bool>(expression); }},
 #include "ops/elementwise.def"
   };
 }
 
-Inputs inputs_of(const Row& row, const Shape& a, const Shape& b, DType dtype, bool requires_grad = false) {
+Inputs inputs_of(const Row& row, const Shape& a, const Shape& b, DType dtype,
+                 bool requires_grad = false) {
   Inputs in{uniform(a, row.low_a, row.high_a, 11, dtype)};
   if (row.arity == 2) in.push_back(uniform(b, row.low_b, row.high_b, 12, dtype));
-  for (const Tensor& x : in) x.set_requires_grad(requires_grad);
+  for (const Tensor& x : in)
+    x.set_requires_grad(requires_grad);
   return in;
 }
 
-// The row's reference on broadcast inputs of equal shape, integers truncated as the operator truncates them.
-void expect_row(const Row& row, const Inputs& in, const Tensor& out, double tolerance, const std::string& what) {
+// The row's reference on broadcast inputs of equal shape, integers truncated as the operator
+// truncates them.
+void expect_row(const Row& row, const Inputs& in, const Tensor& out, double tolerance,
+                const std::string& what) {
   const auto a = in[0].to_vector<double>();
   const auto b = in.back().to_vector<double>();
   const auto y = out.to_vector<double>();
@@ -107,7 +139,9 @@ void expect_row(const Row& row, const Inputs& in, const Tensor& out, double tole
   }
 }
 
-std::string label(const Row& row, const std::string& what) { return std::string(row.name) + " " + what; }
+std::string label(const Row& row, const std::string& what) {
+  return std::string(row.name) + " " + what;
+}
 
 TEST(ElementwiseRows, AgreeWithTheReferenceInEveryDtype) {
   for (const Row& row : rows()) {
@@ -163,7 +197,8 @@ TEST(ElementwiseRows, Broadcast) {
 TEST(ElementwiseRows, TakeEmptyAndZeroDimTensors) {
   for (const Row& row : rows()) {
     EXPECT_EQ(row.call(inputs_of(row, {0}, {0}, f32)).shape(), (Shape{0})) << row.name;
-    EXPECT_EQ(row.call(inputs_of(row, {2, 0, 3}, {2, 0, 3}, f32)).shape(), (Shape{2, 0, 3})) << row.name;
+    EXPECT_EQ(row.call(inputs_of(row, {2, 0, 3}, {2, 0, 3}, f32)).shape(), (Shape{2, 0, 3}))
+        << row.name;
     const Inputs in = inputs_of(row, {}, {}, f64);
     const Tensor out = row.call(in);
     EXPECT_EQ(out.dims(), 0) << row.name;
@@ -178,12 +213,14 @@ TEST(ElementwiseRows, GradientsAgreeWithDifferences) {
     };
     check(inputs_of(row, {2, 3}, {2, 3}, f64, true), "contiguous");
     Inputs in = inputs_of(row, {2, 3}, {2, 3}, f64, true);
-    for (Tensor& x : in) x = strided(x);
+    for (Tensor& x : in)
+      x = strided(x);
     check(in, "strided");
     check(inputs_of(row, {0, 3}, {0, 3}, f64, true), "empty");
     check(inputs_of(row, {}, {}, f64, true), "0-dim");
     Inputs repeated{test::repeated({2, 3}, (row.low_a + row.high_a) / 2 + 0.3)};
-    if (row.arity == 2) repeated.push_back(uniform({2, 3}, row.low_b, row.high_b, 5).set_requires_grad());
+    if (row.arity == 2)
+      repeated.push_back(uniform({2, 3}, row.low_b, row.high_b, 5).set_requires_grad());
     check(repeated, "stride 0");
     if (row.arity == 2) {
       check(inputs_of(row, {3, 1}, {1, 4}, f64, true), "broadcast");
@@ -261,7 +298,8 @@ TEST(ElementwiseRows, KeepChannelsLast) {
   }
 }
 
-// The bits of an element are those of its value alone: not of its place, its neighbours, the tail, the threads.
+// The bits of an element are those of its value alone: not of its place, its neighbours, the tail,
+// the threads.
 TEST(ElementwiseRows, BitsDoNotDependOnPlaceOrThreads) {
   for (const Row& row : rows()) {
     for (const DType dtype : {f32, f64, bf16}) {
@@ -274,7 +312,8 @@ TEST(ElementwiseRows, BitsDoNotDependOnPlaceOrThreads) {
       for (const int64_t length : {1, 2, 3, 5, 7, 9, 15, 17, 31, 513}) {
         for (const int64_t from : {0, 1, 6, 511, 40'003}) {
           Inputs part = in;
-          for (Tensor& x : part) x = alias(x, {length}, {1}, from);
+          for (Tensor& x : part)
+            x = alias(x, {length}, {1}, from);
           const auto piece = row.call(part).to_vector<double>();
           const auto first = whole.begin() + from;
           ASSERT_EQ(piece, std::vector<double>(first, first + length))
@@ -289,17 +328,17 @@ TEST(ElementwiseRows, ScalarsEqualTensorsOfOneElement) {
   for (const DType dtype : {f32, f64, bf16}) {
     const Tensor x = uniform({41}, 0.5, 3, 4, dtype);
     const Tensor two = to(full({}, 1.75), dtype);
-#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression)              \
-  EXPECT_EQ(name(x, 1.75).to_vector<double>(), name(x, two).to_vector<double>()) << #name;        \
-  EXPECT_EQ(name(1.75, x).to_vector<double>(), name(two, x).to_vector<double>()) << #name;        \
+#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression)       \
+  EXPECT_EQ(name(x, 1.75).to_vector<double>(), name(x, two).to_vector<double>()) << #name; \
+  EXPECT_EQ(name(1.75, x).to_vector<double>(), name(two, x).to_vector<double>()) << #name; \
   EXPECT_EQ(name##_(clone(x), 1.75).to_vector<double>(), name(x, two).to_vector<double>()) << #name;
 #define WEFT_COMPARE(name, functor, expression) \
   EXPECT_EQ(name(x, 1.75).to_vector<double>(), name(x, two).to_vector<double>()) << #name;
 #include "ops/elementwise.def"
   }
   const Inputs in{uniform({5}, 0.5, 3, 4).set_requires_grad()};
-#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression)          \
-  EXPECT_EQ(gradcheck([](const Inputs& x) { return name(x[0], 1.75); }, in), "") << #name;    \
+#define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression)       \
+  EXPECT_EQ(gradcheck([](const Inputs& x) { return name(x[0], 1.75); }, in), "") << #name; \
   EXPECT_EQ(gradcheck([](const Inputs& x) { return name(1.75, x[0]); }, in), "") << #name;
 #include "ops/elementwise.def"
 }

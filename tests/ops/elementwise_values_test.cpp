@@ -1,16 +1,16 @@
-// What is particular to some elementwise operators: promotion, values at the edges of the number line, accuracy
-// far from the rows' test intervals, layouts, errors.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
-#include <limits>
-
+// What is particular to some elementwise operators: promotion, values at the edges of the number
+// line, accuracy far from the rows' test intervals, layouts, errors.
 #include "autograd/engine.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/elementwise.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
 
 namespace weft {
 namespace {
@@ -24,7 +24,8 @@ using Function = std::function<Tensor(const Inputs&)>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// torch.result_type of (row tensor, column tensor) and (row tensor, column scalar), as PyTorch 2 gives it.
+// torch.result_type of (row tensor, column tensor) and (row tensor, column scalar), as PyTorch 2
+// gives it.
 TEST(ElementwisePromotion, IsPyTorchs) {
   const std::vector<DType> dtypes{boolean, u8, i32, i64, f16, bf16, f32, f64};
   const std::vector<std::vector<DType>> tensors{
@@ -40,7 +41,8 @@ TEST(ElementwisePromotion, IsPyTorchs) {
     const Tensor a = ones({2}, {.dtype = dtypes[i]});
     for (size_t j = 0; j < dtypes.size(); ++j) {
       const Tensor b = ones({2}, {.dtype = dtypes[j]});
-      EXPECT_EQ(add(a, b).dtype(), tensors[i][j]) << to_string(dtypes[i]) << " + " << to_string(dtypes[j]);
+      EXPECT_EQ(add(a, b).dtype(), tensors[i][j])
+          << to_string(dtypes[i]) << " + " << to_string(dtypes[j]);
       EXPECT_EQ(maximum(a, b).dtype(), tensors[i][j]);
       EXPECT_EQ(lt(a, b).dtype(), boolean);
     }
@@ -56,7 +58,8 @@ TEST(ElementwisePromotion, IsPyTorchs) {
 TEST(ElementwisePromotion, ComputesBeforeItNarrows) {
   EXPECT_EQ(div(from_values(std::vector<int64_t>{7, -7, 1}), 2).to_vector<double>(),
             (std::vector<double>{3.5, -3.5, 0.5}));
-  const Tensor sum = add(from_values(std::vector<int32_t>{1}), from_values(std::vector<double>{0.25}));
+  const Tensor sum =
+      add(from_values(std::vector<int32_t>{1}), from_values(std::vector<double>{0.25}));
   EXPECT_EQ(sum.item(), 1.25);
   // The scalar keeps its precision beside a 16-bit tensor: 1/3 is not rounded to bf16 first.
   const Tensor third = mul(to(full({1}, 3.0), bf16), 1.0 / 3);
@@ -64,17 +67,20 @@ TEST(ElementwisePromotion, ComputesBeforeItNarrows) {
   EXPECT_THROW(add_(from_values(std::vector<int32_t>{1}), 1.5), Error);
 }
 
-// What IEEE 754 and PyTorch give at zeros, infinities and NaN, for f32, f64 and their 16-bit relatives.
+// What IEEE 754 and PyTorch give at zeros, infinities and NaN, for f32, f64 and their 16-bit
+// relatives.
 TEST(ElementwiseEdges, AreIeees) {
   const std::vector<double> x{-kInf, -1, -0.0, 0, 1, kInf, kNan};
-  const auto expect = [&](const char* name, const Function& f, const std::vector<double>& expected) {
+  const auto expect = [&](const char* name, const Function& f,
+                          const std::vector<double>& expected) {
     for (const DType dtype : {f32, f64, bf16}) {
       const auto y = f({to(from_values(x), dtype)}).to_vector<double>();
       for (size_t i = 0; i < y.size(); ++i) {
         if (std::isnan(expected[i])) {
           EXPECT_TRUE(std::isnan(y[i])) << name << " " << x[i] << " gave " << y[i];
         } else {
-          const double bound = std::isinf(expected[i]) ? 0 : tolerance_of(dtype) * std::abs(expected[i]);
+          const double bound =
+              std::isinf(expected[i]) ? 0 : tolerance_of(dtype) * std::abs(expected[i]);
           EXPECT_TRUE(y[i] == expected[i] || std::abs(y[i] - expected[i]) <= bound)
               << name << " " << x[i] << ": " << y[i];
           EXPECT_EQ(std::signbit(y[i]), std::signbit(expected[i])) << name << " " << x[i];
@@ -107,7 +113,8 @@ TEST(ElementwiseEdges, AreIeees) {
 }
 
 TEST(ElementwiseEdges, RoundingIsToEven) {
-  const Tensor x = from_values(std::vector<float>{-2.5f, -1.5f, -0.5f, 0.5f, 1.5f, 2.5f, 8388609.0f});
+  const Tensor x =
+      from_values(std::vector<float>{-2.5f, -1.5f, -0.5f, 0.5f, 1.5f, 2.5f, 8388609.0f});
   EXPECT_EQ(round(x).to_vector<double>(), (std::vector<double>{-2, -2, -0.0, 0, 2, 2, 8388609}));
 }
 
@@ -116,7 +123,8 @@ TEST(ElementwiseEdges, MaximumAndMinimumPropagateNan) {
   const Tensor b = from_values(std::vector<float>{1, NAN, NAN, 3});
   const auto high = maximum(a, b).to_vector<double>();
   const auto low = minimum(a, b).to_vector<double>();
-  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(high[i]) && std::isnan(low[i]));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_TRUE(std::isnan(high[i]) && std::isnan(low[i]));
   EXPECT_EQ(high[3], 3);
   EXPECT_EQ(low[3], 2);
 }
@@ -130,16 +138,20 @@ TEST(ElementwiseEdges, TiesShareTheGradient) {
 }
 
 TEST(Pow, HasPyTorchsValuesAndGradients) {
-  const Tensor base = from_values(std::vector<double>{-2, -2, 0, 0, 0, 2, -8, kInf}).set_requires_grad();
-  const Tensor exponent = from_values(std::vector<double>{3, 2, 0, 1, 2, 0, 1.0 / 3, -1}).set_requires_grad();
+  const Tensor base =
+      from_values(std::vector<double>{-2, -2, 0, 0, 0, 2, -8, kInf}).set_requires_grad();
+  const Tensor exponent =
+      from_values(std::vector<double>{3, 2, 0, 1, 2, 0, 1.0 / 3, -1}).set_requires_grad();
   const Tensor out = pow(base, exponent);
   const auto y = out.to_vector<double>();
-  EXPECT_EQ((std::vector<double>(y.begin(), y.begin() + 6)), (std::vector<double>{-8, 4, 1, 0, 0, 1}));
+  EXPECT_EQ((std::vector<double>(y.begin(), y.begin() + 6)),
+            (std::vector<double>{-8, 4, 1, 0, 0, 1}));
   EXPECT_TRUE(std::isnan(y[6]));
   EXPECT_EQ(y[7], 0);
   backward(out, ones_like(out));
   const auto db = base.grad().to_vector<double>();
-  EXPECT_EQ((std::vector<double>(db.begin(), db.begin() + 6)), (std::vector<double>{12, -4, 0, 1, 0, 0}));
+  EXPECT_EQ((std::vector<double>(db.begin(), db.begin() + 6)),
+            (std::vector<double>{12, -4, 0, 1, 0, 0}));
   const auto de = exponent.grad().to_vector<double>();
   EXPECT_TRUE(std::isnan(de[0]));  // the logarithm of a negative number
   EXPECT_EQ((std::vector<double>(de.begin() + 2, de.begin() + 5)), (std::vector<double>{0, 0, 0}));
@@ -173,7 +185,8 @@ TEST(Clamp, TakesOneBoundOrNone) {
   EXPECT_EQ(clamp(whole, -1.5, 1.5).to_vector<int64_t>(), (std::vector<int64_t>{-1, -1, 0, 1, 1}));
 }
 
-// Far from the rows' test intervals: relative error against the double function where f32 can represent it.
+// Far from the rows' test intervals: relative error against the double function where f32 can
+// represent it.
 TEST(ElementwiseAccuracy, HoldsOverTheWholeRange) {
   std::vector<float> x;
   for (int exponent = -120; exponent < 120; ++exponent) {
@@ -182,9 +195,11 @@ TEST(ElementwiseAccuracy, HoldsOverTheWholeRange) {
       x.push_back(-x.back());
     }
   }
-  for (double v = -104; v < 90; v += 0.37) x.push_back(static_cast<float>(v));
+  for (double v = -104; v < 90; v += 0.37)
+    x.push_back(static_cast<float>(v));
   const Tensor input = from_values(x);
-  const auto check = [&](const char* name, const Tensor& out, double (*reference)(double), double tolerance) {
+  const auto check = [&](const char* name, const Tensor& out, double (*reference)(double),
+                         double tolerance) {
     const auto y = out.to_vector<float>();
     for (size_t i = 0; i < x.size(); ++i) {
       const double expected = reference(static_cast<double>(x[i]));
@@ -194,7 +209,8 @@ TEST(ElementwiseAccuracy, HoldsOverTheWholeRange) {
         EXPECT_TRUE(std::isinf(y[i])) << name << " " << x[i];
       } else {
         // Below the normal numbers the last place has a fixed size.
-        EXPECT_NEAR(y[i], expected, tolerance * std::max(std::abs(expected), 0x1p-126)) << name << " " << x[i];
+        EXPECT_NEAR(y[i], expected, tolerance * std::max(std::abs(expected), 0x1p-126))
+            << name << " " << x[i];
       }
     }
   };
@@ -222,8 +238,10 @@ TEST(ElementwiseErrors, SayWhatWasExpected) {
   const Tensor a = zeros({2, 3});
   EXPECT_EQ(test::error_of([&] { add(a, zeros({4})); }),
             "[add] expected shapes that broadcast, got [2, 3] and [4]");
-  EXPECT_EQ(test::error_of([&] { exp(Tensor()); }), "[exp] expected a tensor, got an undefined one");
-  EXPECT_EQ(test::error_of([&] { add(a, Tensor()); }), "[add] expected a tensor, got an undefined one");
+  EXPECT_EQ(test::error_of([&] { exp(Tensor()); }),
+            "[exp] expected a tensor, got an undefined one");
+  EXPECT_EQ(test::error_of([&] { add(a, Tensor()); }),
+            "[add] expected a tensor, got an undefined one");
   EXPECT_NE(test::error_of([&] { add_(a, zeros({5, 2, 3})); }), "no error");
   EXPECT_NE(test::error_of([&] { exp_(zeros({2}, {.dtype = i64})); }), "no error");
   EXPECT_NE(test::error_of([&] { add_(alias(a, {4, 3}, {0, 1}), 1); }), "no error");

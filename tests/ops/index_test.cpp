@@ -1,7 +1,5 @@
 #include "ops/index.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "core/parallel.h"
@@ -10,6 +8,8 @@
 #include "ops/scan.h"
 #include "ops/sort.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -20,7 +20,9 @@ using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
 
-Tensor ints(Ints values, const Shape& shape) { return from_values(values, shape); }
+Tensor ints(Ints values, const Shape& shape) {
+  return from_values(values, shape);
+}
 
 TEST(Gather, ReadsByIndexAlongADim) {
   const Tensor x = ints({0, 1, 2, 3, 4, 5}, {2, 3});
@@ -32,7 +34,9 @@ TEST(Gather, ReadsByIndexAlongADim) {
 
 TEST(Gather, NamesTheFirstBadIndex) {
   const Tensor x = empty({2, 3});
-  EXPECT_EQ(error_of([&] { gather(x, 1, ints({0, 3}, {1, 2})); }),
+  EXPECT_EQ(error_of([&] {
+              gather(x, 1, ints({0, 3}, {1, 2}));
+            }),
             "[gather] expected indices in [0, 3), got 3 at position 1 of shape [1, 2]");
   EXPECT_THROW(gather(x, 1, ints({-1}, {1, 1})), Error);
   EXPECT_THROW(gather(x, 1, ints({0, 0, 0}, {3, 1})), Error);
@@ -51,7 +55,8 @@ TEST(Gather, Gradcheck) {
 
 TEST(IndexSelect, PicksSlices) {
   const Tensor x = ints({0, 1, 2, 3, 4, 5}, {2, 3});
-  EXPECT_EQ(index_select(x, 1, ints({2, 2, 0}, {3})).to_vector<int64_t>(), (Ints{2, 2, 0, 5, 5, 3}));
+  EXPECT_EQ(index_select(x, 1, ints({2, 2, 0}, {3})).to_vector<int64_t>(),
+            (Ints{2, 2, 0, 5, 5, 3}));
   EXPECT_EQ(index_select(strided(x), 0, ints({1}, {1})).to_vector<int64_t>(), (Ints{3, 4, 5}));
   EXPECT_EQ(index_select(x, 0, to(ints({1}, {1}), i32)).to_vector<int64_t>(), (Ints{3, 4, 5}));
   EXPECT_EQ(index_select(x, 0, empty({0}, {.dtype = i64})).shape(), Shape({0, 3}));
@@ -63,18 +68,22 @@ TEST(IndexSelect, Gradcheck) {
   const Tensor index = ints({1, 0, 1, 1}, {4});
   for (const Tensor& x : {leaf({2, 3, 2}), strided(leaf({2, 3, 2})), test::repeated({2, 3, 2})}) {
     for (const int64_t dim : {0, 1, -1}) {
-      EXPECT_EQ(gradcheck([&](const Inputs& in) { return index_select(in[0], dim, index); }, {x}), "");
+      EXPECT_EQ(gradcheck([&](const Inputs& in) { return index_select(in[0], dim, index); }, {x}),
+                "");
     }
   }
 }
 
 TEST(ScatterAdd, AddsRepeatedPlacesInOrder) {
   const Tensor x = zeros({4});
-  const Tensor out = scatter_add(x, 0, ints({1, 1, 3}, {3}), from_values(std::vector<float>{1, 2, 4}));
+  const Tensor out =
+      scatter_add(x, 0, ints({1, 1, 3}, {3}), from_values(std::vector<float>{1, 2, 4}));
   EXPECT_EQ(out.to_vector<double>(), (std::vector<double>{0, 3, 0, 4}));
   // 16-bit sums do not get stuck: 1000 ones.
   const Tensor ones16 = ones({1000}, {.dtype = bf16});
-  EXPECT_EQ(scatter_add(zeros({1}, {.dtype = bf16}), 0, zeros({1000}, {.dtype = i64}), ones16).item(), 1000);
+  EXPECT_EQ(
+      scatter_add(zeros({1}, {.dtype = bf16}), 0, zeros({1000}, {.dtype = i64}), ones16).item(),
+      1000);
   EXPECT_THROW(scatter_add(x, 0, ints({0}, {1}), zeros({2})), Error);
   EXPECT_THROW(scatter_add(x, 0, ints({0}, {1}), zeros({1}, {.dtype = f64})), Error);
 }
@@ -92,7 +101,9 @@ TEST(Embedding, PicksRowsForIdsOfAnyShape) {
   EXPECT_EQ(out.shape(), Shape({2, 2, 2}));
   EXPECT_EQ(out.to_vector<int64_t>(), (Ints{4, 5, 0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(embedding(weight, ints({1}, {})).shape(), Shape({2}));
-  EXPECT_EQ(error_of([&] { embedding(weight, ints({0, 3}, {2})); }),
+  EXPECT_EQ(error_of([&] {
+              embedding(weight, ints({0, 3}, {2}));
+            }),
             "[embedding] expected indices in [0, 3), got 3 at position 1 of shape [2]");
   EXPECT_THROW(embedding(empty({3}), ints({0}, {1})), Error);
 }
@@ -114,7 +125,9 @@ TEST(Embedding, GradientIsTheSameOnAnyNumberOfThreads) {
 TEST(Embedding, Gradcheck) {
   const Tensor ids = ints({1, 1, 0, 2}, {2, 2});
   EXPECT_EQ(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {leaf({3, 2})}), "");
-  EXPECT_EQ(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {strided(leaf({3, 2}))}), "");
+  EXPECT_EQ(
+      gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {strided(leaf({3, 2}))}),
+      "");
 }
 
 TEST(OneHot, MarksTheClass) {
@@ -129,7 +142,8 @@ TEST(Sort, OrdersStablyWithNaNLast) {
   EXPECT_EQ(argsort(x, 0, true).to_vector<int64_t>(), (Ints{1, 0, 3, 2, 4}));
   const auto [values, indices] = sort(ints({3, 1, 2, 6, 5, 4}, {2, 3}), 0);
   EXPECT_EQ(values.to_vector<int64_t>(), (Ints{3, 1, 2, 6, 5, 4}));
-  EXPECT_EQ(sort(strided(ints({3, 1, 2, 6, 5, 4}, {2, 3})), 1).values.to_vector<int64_t>(), (Ints{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(sort(strided(ints({3, 1, 2, 6, 5, 4}, {2, 3})), 1).values.to_vector<int64_t>(),
+            (Ints{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(sort(empty({0, 2}), 0).values.numel(), 0);
   EXPECT_EQ(sort(empty({2, 0}), 0).values.numel(), 0);
   EXPECT_EQ(sort(full({}, 3.0)).values.item(), 3);
@@ -141,7 +155,8 @@ TEST(TopK, GivesTheFirstKOfTheOrder) {
   EXPECT_EQ(topk(x, 2).values.to_vector<int64_t>(), (Ints{3, 2, 6, 5}));
   EXPECT_EQ(topk(x, 1, 0, false).indices.to_vector<int64_t>(), (Ints{0, 0, 0}));
   EXPECT_EQ(topk(x, 0).values.shape(), Shape({2, 0}));
-  EXPECT_EQ(error_of([&] { topk(x, 4); }), "[topk] expected k in [0, 3] for dim 1 of [2, 3], got 4");
+  EXPECT_EQ(error_of([&] { topk(x, 4); }),
+            "[topk] expected k in [0, 3] for dim 1 of [2, 3], got 4");
 }
 
 TEST(Sort, Gradcheck) {
@@ -163,7 +178,8 @@ TEST(Cumsum, AddsAlongADim) {
 }
 
 TEST(Cumsum, Gradcheck) {
-  for (const Tensor& x : {leaf({2, 3, 2}), strided(leaf({2, 3, 2})), test::repeated({2, 3, 2}), leaf({0, 3, 2})}) {
+  for (const Tensor& x :
+       {leaf({2, 3, 2}), strided(leaf({2, 3, 2})), test::repeated({2, 3, 2}), leaf({0, 3, 2})}) {
     for (const int64_t dim : {0, 1, 2}) {
       EXPECT_EQ(gradcheck([&](const Inputs& in) { return cumsum(in[0], dim); }, {x}), "");
     }

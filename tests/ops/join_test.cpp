@@ -1,10 +1,10 @@
 #include "ops/join.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/gradcheck.h"
 #include "ops/copy.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -51,8 +51,12 @@ TEST(Cat, RefusesWhatDoesNotFit) {
 }
 
 TEST(Cat, Gradcheck) {
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return cat(in, 1); }, {leaf({2, 3}, 1), strided(leaf({2, 2}, 2))}), "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return cat(in, 0); }, {leaf({0, 3}, 1), test::repeated({2, 3})}), "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return cat(in, 1); },
+                      {leaf({2, 3}, 1), strided(leaf({2, 2}, 2))}),
+            "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return cat(in, 0); },
+                      {leaf({0, 3}, 1), test::repeated({2, 3})}),
+            "");
 }
 
 TEST(Stack, JoinsAlongANewDim) {
@@ -67,14 +71,18 @@ TEST(Stack, JoinsAlongANewDim) {
 }
 
 TEST(Stack, Gradcheck) {
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return stack(in, 1); }, {leaf({2, 3}, 1), strided(leaf({2, 3}, 2))}), "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return stack(in, 0); }, {leaf({}, 1), leaf({}, 2)}), "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return stack(in, 1); },
+                      {leaf({2, 3}, 1), strided(leaf({2, 3}, 2))}),
+            "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return stack(in, 0); }, {leaf({}, 1), leaf({}, 2)}),
+            "");
 }
 
 TEST(Pad, AddsAndCutsAtTheEdges) {
   const Tensor x = from_values(std::vector<int64_t>{1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ(pad(x, {1, 0}, 9).to_vector<int64_t>(), (std::vector<int64_t>{9, 1, 2, 3, 9, 4, 5, 6}));
-  EXPECT_EQ(pad(strided(x), {-1, 0, 0, 1}, 7).to_vector<int64_t>(), (std::vector<int64_t>{2, 3, 5, 6, 7, 7}));
+  EXPECT_EQ(pad(strided(x), {-1, 0, 0, 1}, 7).to_vector<int64_t>(),
+            (std::vector<int64_t>{2, 3, 5, 6, 7, 7}));
   EXPECT_EQ(pad(x, {-2, -1}).shape(), Shape({2, 0}));
   EXPECT_EQ(pad(x, {}).to_vector<int64_t>(), x.to_vector<int64_t>());
 }
@@ -83,14 +91,17 @@ TEST(Pad, RefusesWhatDoesNotFit) {
   const Tensor x = empty({2, 3});
   EXPECT_THROW(pad(x, {1}), Error);
   EXPECT_THROW(pad(x, {0, 0, 0, 0, 1, 1}), Error);
-  EXPECT_EQ(error_of([&] { pad(x, {-2, -2}); }),
+  EXPECT_EQ(error_of([&] {
+              pad(x, {-2, -2});
+            }),
             "[pad] expected a size of 0 or more in dim 1, got 3 padded by -2 and -2");
   EXPECT_THROW(pad(x, {INT64_MAX, 1}), Error);
   EXPECT_THROW(pad(x, {INT64_MIN, 1}), Error);
 }
 
 TEST(Pad, Gradcheck) {
-  for (const Tensor& x : {leaf({2, 3}), strided(leaf({2, 3})), leaf({0, 3}), test::repeated({2, 3})}) {
+  for (const Tensor& x :
+       {leaf({2, 3}), strided(leaf({2, 3})), leaf({0, 3}), test::repeated({2, 3})}) {
     EXPECT_EQ(gradcheck([](const Inputs& in) { return pad(in[0], {1, -1, 2, 0}, 0.5); }, {x}), "");
   }
 }

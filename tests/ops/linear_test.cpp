@@ -1,8 +1,6 @@
 // The linear layer's product against a naive loop in double.
 #include "ops/linear.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "core/ledger.h"
@@ -11,6 +9,8 @@
 #include "ops/creation.h"
 #include "ops/view.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -26,13 +26,15 @@ using Inputs = std::vector<Tensor>;
 Tensor naive(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const auto in = x.to_vector<double>();
   const auto w = weight.to_vector<double>();
-  const auto b = bias.defined() ? bias.to_vector<double>() : std::vector<double>(static_cast<size_t>(weight.size(0)));
+  const auto b = bias.defined() ? bias.to_vector<double>()
+                                : std::vector<double>(static_cast<size_t>(weight.size(0)));
   const auto rows = static_cast<size_t>(x.size(0)), wide = static_cast<size_t>(x.size(1));
   std::vector<double> out;
   for (size_t i = 0; i < rows; ++i) {
     for (size_t o = 0; o < b.size(); ++o) {
       double sum = b[o];
-      for (size_t p = 0; p < wide; ++p) sum += in[i * wide + p] * w[o * wide + p];
+      for (size_t p = 0; p < wide; ++p)
+        sum += in[i * wide + p] * w[o * wide + p];
       out.push_back(sum);
     }
   }
@@ -40,7 +42,8 @@ Tensor naive(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 TEST(Linear, AgreesWithANaiveLoop) {
-  for (const auto& [rows, in, out] : {std::array<int64_t, 3>{8, 784, 128}, {8, 128, 10}, {1, 5, 3}, {100, 33, 65}}) {
+  for (const auto& [rows, in, out] :
+       {std::array<int64_t, 3>{8, 784, 128}, {8, 128, 10}, {1, 5, 3}, {100, 33, 65}}) {
     const Tensor x = normal({rows, in}, 1);
     const Tensor weight = normal({out, in}, 2);
     const Tensor bias = normal({out}, 3);
@@ -69,7 +72,8 @@ TEST(Linear, KeepsLeadingDims) {
 TEST(Linear, EmptyInputs) {
   const Tensor bias = from_values(std::vector<float>{1, 2});
   EXPECT_EQ(linear(ones({0, 3}), ones({2, 3}), bias).shape(), (Shape{0, 2}));
-  EXPECT_EQ(linear(ones({2, 0}), ones({2, 0}), bias).to_vector<float>(), (std::vector<float>{1, 2, 1, 2}));
+  EXPECT_EQ(linear(ones({2, 0}), ones({2, 0}), bias).to_vector<float>(),
+            (std::vector<float>{1, 2, 1, 2}));
   EXPECT_EQ(linear(ones({2, 3}), ones({0, 3})).shape(), (Shape{2, 0}));
   const Tensor weight = leaf({2, 3});
   backward(linear(normal({0, 3}), weight), empty({0, 2}, {.dtype = f64}));
@@ -79,13 +83,22 @@ TEST(Linear, EmptyInputs) {
 TEST(Linear, Gradients) {
   const auto layer = [](const Inputs& in) { return linear(in[0], in[1], in[2]); };
   for (const Shape& shape : {Shape{4, 5}, Shape{5}, Shape{2, 3, 5}}) {
-    EXPECT_EQ(gradcheck(layer, {leaf(shape, 1), leaf({3, 5}, 2), leaf({3}, 3)}), "") << to_string(shape);
-    EXPECT_EQ(gradcheck(layer, {strided(leaf(shape, 1)), strided(leaf({3, 5}, 2)), strided(leaf({3}, 3))}), "") << to_string(shape);
+    EXPECT_EQ(gradcheck(layer, {leaf(shape, 1), leaf({3, 5}, 2), leaf({3}, 3)}), "")
+        << to_string(shape);
+    EXPECT_EQ(gradcheck(layer,
+                        {strided(leaf(shape, 1)), strided(leaf({3, 5}, 2)), strided(leaf({3}, 3))}),
+              "")
+        << to_string(shape);
     // Each alone: the others are skipped.
-    EXPECT_EQ(gradcheck(layer, {leaf(shape, 1), normal({3, 5}, 2), normal({3}, 3)}), "") << to_string(shape);
-    EXPECT_EQ(gradcheck(layer, {normal(shape, 1), leaf({3, 5}, 2), normal({3}, 3)}), "") << to_string(shape);
-    EXPECT_EQ(gradcheck(layer, {normal(shape, 1), normal({3, 5}, 2), leaf({3}, 3)}), "") << to_string(shape);
-    EXPECT_EQ(gradcheck([](const Inputs& in) { return linear(in[0], in[1]); }, {leaf(shape, 1), leaf({3, 5}, 2)}), "");
+    EXPECT_EQ(gradcheck(layer, {leaf(shape, 1), normal({3, 5}, 2), normal({3}, 3)}), "")
+        << to_string(shape);
+    EXPECT_EQ(gradcheck(layer, {normal(shape, 1), leaf({3, 5}, 2), normal({3}, 3)}), "")
+        << to_string(shape);
+    EXPECT_EQ(gradcheck(layer, {normal(shape, 1), normal({3, 5}, 2), leaf({3}, 3)}), "")
+        << to_string(shape);
+    EXPECT_EQ(gradcheck([](const Inputs& in) { return linear(in[0], in[1]); },
+                        {leaf(shape, 1), leaf({3, 5}, 2)}),
+              "");
   }
 }
 
@@ -94,7 +107,10 @@ TEST(Linear, ChangedInputsAreNoticed) {
   const Tensor weight = leaf({4, 3}, 2);
   const Tensor out = linear(x, weight);
   fill_(x, 0.0);
-  EXPECT_NE(error_of([&] { backward(out, ones({2, 4}, {.dtype = f64})); }).find("[linear]"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              backward(out, ones({2, 4}, {.dtype = f64}));
+            }).find("[linear]"),
+            std::string::npos);
 }
 
 TEST(Linear, BitsDependOnTheSampleAlone) {
@@ -117,10 +133,18 @@ TEST(Linear, BitsDependOnTheSampleAlone) {
 }
 
 TEST(Linear, ErrorsNameShapesAndDtypes) {
-  EXPECT_EQ(error_of([] { linear(ones({2, 3}), ones({4, 5})); }),
+  EXPECT_EQ(error_of([] {
+              linear(ones({2, 3}), ones({4, 5}));
+            }),
             "[linear] expected x [..., in] and weight [out, in], got [2, 3] and [4, 5]");
-  EXPECT_EQ(error_of([] { linear(ones({2, 3}), ones({4, 3}), ones({5})); }), "[linear] expected a bias [4], got [5]");
-  EXPECT_NE(error_of([] { linear(ones({2, 3}, {.dtype = f64}), ones({4, 3})); }).find("one dtype"), std::string::npos);
+  EXPECT_EQ(error_of([] {
+              linear(ones({2, 3}), ones({4, 3}), ones({5}));
+            }),
+            "[linear] expected a bias [4], got [5]");
+  EXPECT_NE(error_of([] {
+              linear(ones({2, 3}, {.dtype = f64}), ones({4, 3}));
+            }).find("one dtype"),
+            std::string::npos);
   EXPECT_NE(error_of([] { linear(Tensor(), ones({4, 3})); }).find("[linear]"), std::string::npos);
   // Sizes whose product passes int64 are refused, not multiplied.
   const Tensor vast = alias(ones({1}), {int64_t{1} << 40, int64_t{1} << 40, 0}, {0, 0, 1});

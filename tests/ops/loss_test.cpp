@@ -1,7 +1,5 @@
 #include "ops/loss.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "autograd/gradcheck.h"
@@ -11,6 +9,8 @@
 #include "ops/elementwise.h"
 #include "tests/support/tensors.h"
 
+#include <gtest/gtest.h>
+
 namespace weft {
 namespace {
 
@@ -19,16 +19,21 @@ using test::leaf;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 
-Tensor labels(std::vector<int64_t> values, const Shape& shape) { return from_values(values, shape); }
+Tensor labels(std::vector<int64_t> values, const Shape& shape) {
+  return from_values(values, shape);
+}
 
 // The definition, in double: Σ q_c (log Σ exp x - x_c) for one row.
 double reference(const std::vector<double>& x, const std::vector<double>& q) {
   double high = -INFINITY;
-  for (const double value : x) high = std::max(high, value);
+  for (const double value : x)
+    high = std::max(high, value);
   double sum = 0;
-  for (const double value : x) sum += std::exp(value - high);
+  for (const double value : x)
+    sum += std::exp(value - high);
   double loss = 0;
-  for (size_t c = 0; c < x.size(); ++c) loss += q[c] * (high + std::log(sum) - x[c]);
+  for (size_t c = 0; c < x.size(); ++c)
+    loss += q[c] * (high + std::log(sum) - x[c]);
   return loss;
 }
 
@@ -36,7 +41,8 @@ TEST(CrossEntropy, AgreesWithItsDefinitionForEveryNumberOfClasses) {
   for (int64_t classes = 1; classes <= 20; ++classes) {
     const Tensor logits = test::normal({3, classes}, static_cast<uint64_t>(classes), f32);
     const Tensor target = labels({0, classes - 1, classes / 2}, {3});
-    const auto losses = cross_entropy(logits, target, {.reduction = Reduction::none}).to_vector<double>();
+    const auto losses =
+        cross_entropy(logits, target, {.reduction = Reduction::none}).to_vector<double>();
     const auto x = logits.to_vector<double>();
     for (int64_t row = 0; row < 3; ++row) {
       std::vector<double> q(static_cast<size_t>(classes), 0);
@@ -48,8 +54,10 @@ TEST(CrossEntropy, AgreesWithItsDefinitionForEveryNumberOfClasses) {
 }
 
 TEST(CrossEntropy, IsSafeForHugeLogits) {
-  const Tensor logits = from_values(std::vector<float>{1e30f, -1e30f, 0, 3e38f, 0, -INFINITY}, {2, 3});
-  const auto losses = cross_entropy(logits, labels({0, 0}, {2}), {.reduction = Reduction::none}).to_vector<double>();
+  const Tensor logits =
+      from_values(std::vector<float>{1e30f, -1e30f, 0, 3e38f, 0, -INFINITY}, {2, 3});
+  const auto losses = cross_entropy(logits, labels({0, 0}, {2}), {.reduction = Reduction::none})
+                          .to_vector<double>();
   EXPECT_EQ(losses, (std::vector<double>{0, 0}));
   const Tensor nan = from_values(std::vector<float>{NAN, 0}, {1, 2});
   EXPECT_TRUE(std::isnan(cross_entropy(nan, labels({1}, {1})).item()));
@@ -62,16 +70,22 @@ TEST(CrossEntropy, IgnoresAndWeighs) {
   const double other = cross_entropy(logits, labels({-100, -100, 2}, {3})).item();
   EXPECT_NEAR(all, (one + other) / 2, 1e-6);
   EXPECT_TRUE(std::isnan(cross_entropy(logits, labels({-100, -100, -100}, {3})).item()));
-  EXPECT_EQ(cross_entropy(logits, labels({7, 7, 7}, {3}), {.ignore_index = 7, .reduction = Reduction::sum}).item(), 0);
+  EXPECT_EQ(cross_entropy(logits, labels({7, 7, 7}, {3}),
+                          {.ignore_index = 7, .reduction = Reduction::sum})
+                .item(),
+            0);
 }
 
 TEST(CrossEntropy, NamesSampleAndValueOfABadTarget) {
-  EXPECT_EQ(error_of([] { cross_entropy(zeros({2, 3}), labels({0, 3}, {2})); }),
+  EXPECT_EQ(error_of([] {
+              cross_entropy(zeros({2, 3}), labels({0, 3}, {2}));
+            }),
             "[cross_entropy] expected class indices in [0, 3) or -100, got 3 for sample 1");
   EXPECT_THROW(cross_entropy(zeros({2, 3}), labels({0}, {1})), Error);
   EXPECT_THROW(cross_entropy(zeros({2, 3}), zeros({2, 2})), Error);
   EXPECT_THROW(cross_entropy(zeros({2, 0}), labels({0, 0}, {2})), Error);
-  EXPECT_THROW(cross_entropy(zeros({2, 3}), labels({0, 0}, {2}), {.class_weights = ones({2})}), Error);
+  EXPECT_THROW(cross_entropy(zeros({2, 3}), labels({0, 0}, {2}), {.class_weights = ones({2})}),
+               Error);
   EXPECT_THROW(cross_entropy(zeros({2, 3}), labels({0, 0}, {2}), {.label_smoothing = 2}), Error);
   EXPECT_THROW(cross_entropy(labels({0, 0}, {1, 2}), labels({0}, {1})), Error);
 }
@@ -81,7 +95,8 @@ TEST(CrossEntropy, SixteenBitLogitsGiveAnF32Loss) {
   logits.set_requires_grad();
   const Tensor loss = cross_entropy(logits, labels({1, 2, 3, 4}, {4}));
   EXPECT_EQ(loss.dtype(), f32);
-  EXPECT_NEAR(loss.item(), cross_entropy(to(logits.detach(), f32), labels({1, 2, 3, 4}, {4})).item(), 1e-6);
+  EXPECT_NEAR(loss.item(),
+              cross_entropy(to(logits.detach(), f32), labels({1, 2, 3, 4}, {4})).item(), 1e-6);
   backward(loss);
   EXPECT_EQ(logits.grad().dtype(), bf16);
 }
@@ -131,7 +146,9 @@ TEST(CrossEntropy, Gradcheck) {
       }
     }
   }
-  EXPECT_EQ(gradcheck([&](const Inputs& in) { return cross_entropy(in[0], labels({1}, {})); }, {leaf({3})}), "");
+  EXPECT_EQ(gradcheck([&](const Inputs& in) { return cross_entropy(in[0], labels({1}, {})); },
+                      {leaf({3})}),
+            "");
   EXPECT_EQ(gradcheck(
                 [&](const Inputs& in) {
                   return cross_entropy(in[0], labels({0, 2, 1, 1, 2, -100, 0, 1}, {2, 2, 2}));
@@ -160,12 +177,13 @@ TEST(CrossEntropy, GradcheckOfProbabilities) {
 TEST(Nll, Gradcheck) {
   const Tensor weights = from_values(std::vector<double>{0.5, 1, 2, 0.1, 1.5});
   for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
-    EXPECT_EQ(gradcheck(
-                  [&](const Inputs& in) {
-                    return nll_loss(in[0], labels({2, -100, 0, 4}, {4}), {weights, -100, reduction});
-                  },
-                  {leaf({4, 5})}),
-              "");
+    EXPECT_EQ(
+        gradcheck(
+            [&](const Inputs& in) {
+              return nll_loss(in[0], labels({2, -100, 0, 4}, {4}), {weights, -100, reduction});
+            },
+            {leaf({4, 5})}),
+        "");
   }
   EXPECT_THROW(nll_loss(zeros({1, 2}), labels({2}, {1})), Error);
 }
@@ -173,11 +191,25 @@ TEST(Nll, Gradcheck) {
 TEST(ElementwiseLosses, Gradcheck) {
   for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
     const Inputs pair = {leaf({3, 4}, 1), strided(leaf({3, 4}, 2))};
-    EXPECT_EQ(gradcheck([&](const Inputs& in) { return mse_loss(in[0], in[1], reduction); }, pair), "");
-    EXPECT_EQ(gradcheck([&](const Inputs& in) { return l1_loss(in[0], in[1], reduction); }, pair), "");
-    EXPECT_EQ(gradcheck([&](const Inputs& in) { return smooth_l1_loss(in[0], in[1], 0.7, reduction); }, pair), "");
-    EXPECT_EQ(gradcheck([&](const Inputs& in) { return bce_with_logits(in[0], in[1], {}, reduction); }, pair), "");
-    EXPECT_EQ(gradcheck([&](const Inputs& in) { return bce_with_logits(in[0], in[1], ones({4}, {.dtype = f64}) * 2.0, reduction); }, pair), "");
+    EXPECT_EQ(gradcheck([&](const Inputs& in) { return mse_loss(in[0], in[1], reduction); }, pair),
+              "");
+    EXPECT_EQ(gradcheck([&](const Inputs& in) { return l1_loss(in[0], in[1], reduction); }, pair),
+              "");
+    EXPECT_EQ(
+        gradcheck([&](const Inputs& in) { return smooth_l1_loss(in[0], in[1], 0.7, reduction); },
+                  pair),
+        "");
+    EXPECT_EQ(
+        gradcheck([&](const Inputs& in) { return bce_with_logits(in[0], in[1], {}, reduction); },
+                  pair),
+        "");
+    EXPECT_EQ(gradcheck(
+                  [&](const Inputs& in) {
+                    return bce_with_logits(in[0], in[1], ones({4}, {.dtype = f64}) * 2.0,
+                                           reduction);
+                  },
+                  pair),
+              "");
   }
   EXPECT_THROW(mse_loss(zeros({2}), zeros({3})), Error);
   EXPECT_THROW(smooth_l1_loss(zeros({2}), zeros({2}), -1), Error);

@@ -1,10 +1,6 @@
 // Matrix products against a naive loop in double; what the kernel promises about bits.
 #include "ops/matmul.h"
 
-#include <gtest/gtest.h>
-
-#include <limits>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "core/parallel.h"
@@ -14,6 +10,10 @@
 #include "ops/detail/onednn.h"
 #include "ops/view.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
 
 namespace weft {
 namespace {
@@ -36,22 +36,29 @@ Tensor naive(const Tensor& a, const Tensor& b) {
   std::vector<double> out(m * n, 0.0);
   for (size_t i = 0; i < m; ++i) {
     for (size_t j = 0; j < n; ++j) {
-      for (size_t p = 0; p < k; ++p) out[i * n + j] += left[i * k + p] * right[p * n + j];
+      for (size_t p = 0; p < k; ++p)
+        out[i * n + j] += left[i * k + p] * right[p * n + j];
     }
   }
   return from_values(out, {a.size(0), b.size(1)});
 }
 
-Tensor f32_normal(const Shape& shape, uint64_t seed) { return normal(shape, seed, f32); }
+Tensor f32_normal(const Shape& shape, uint64_t seed) {
+  return normal(shape, seed, f32);
+}
 
 // The same values stored column by column.
-Tensor column_major(const Tensor& x) { return transpose(contiguous(transpose(x, 0, 1)), 0, 1); }
+Tensor column_major(const Tensor& x) {
+  return transpose(contiguous(transpose(x, 0, 1)), 0, 1);
+}
 
 TEST(Matmul, AgreesWithANaiveLoopInEveryLayout) {
-  // Around the edges of tiles (1 to 12 rows, 8 and 16 columns), blocks (96 rows, 256 products) and tasks.
-  const std::vector<Shape> sizes = {{1, 1, 1},   {1, 64, 100},  {2, 33, 9},     {3, 40, 300}, {5, 16, 7},   {6, 17, 256},
-                                    {7, 96, 257}, {9, 8, 33},    {12, 130, 40},  {13, 5, 64},  {97, 31, 20}, {100, 129, 513},
-                                    {200, 24, 1}, {64, 1, 1024}, {128, 256, 128}};
+  // Around the edges of tiles (1 to 12 rows, 8 and 16 columns), blocks (96 rows, 256 products) and
+  // tasks.
+  const std::vector<Shape> sizes = {{1, 1, 1},     {1, 64, 100},  {2, 33, 9},     {3, 40, 300},
+                                    {5, 16, 7},    {6, 17, 256},  {7, 96, 257},   {9, 8, 33},
+                                    {12, 130, 40}, {13, 5, 64},   {97, 31, 20},   {100, 129, 513},
+                                    {200, 24, 1},  {64, 1, 1024}, {128, 256, 128}};
   for (const Shape& size : sizes) {
     const Tensor a = normal({size[0], size[2]}, 1);
     const Tensor b = normal({size[2], size[1]}, 2);
@@ -97,7 +104,8 @@ TEST(Matmul, IntegersAreExactAndWrap) {
   const Tensor b = from_values(std::vector<int64_t>{7, 8, 9, 10, 11, 12}, {3, 2});
   EXPECT_EQ(matmul(a, b).to_vector<int64_t>(), (std::vector<int64_t>{58, 64, 139, 154}));
   EXPECT_EQ(matmul(to(a, i32), to(b, i32)).dtype(), i32);
-  EXPECT_EQ(matmul(to(a, u8), to(b, u8)).to_vector<int64_t>(), (std::vector<int64_t>{58, 64, 139, 154}));
+  EXPECT_EQ(matmul(to(a, u8), to(b, u8)).to_vector<int64_t>(),
+            (std::vector<int64_t>{58, 64, 139, 154}));
   const int64_t most = std::numeric_limits<int64_t>::max();
   const Tensor large = from_values(std::vector<int64_t>{most}, {1, 1});
   EXPECT_EQ(matmul(large, from_values(std::vector<int64_t>{2}, {1, 1})).item_int(), -2);
@@ -127,18 +135,21 @@ TEST(Matmul, LeadingDimsBroadcast) {
   ASSERT_EQ(out.shape(), (Shape{2, 5, 3, 6}));
   for (int64_t i = 0; i < 2; ++i) {
     for (int64_t j = 0; j < 5; ++j) {
-      expect_near(select(select(out, 0, i), 0, j), naive(select(select(a, 0, i), 0, 0), select(b, 0, j)), 1e-13);
+      expect_near(select(select(out, 0, i), 0, j),
+                  naive(select(select(a, 0, i), 0, 0), select(b, 0, j)), 1e-13);
     }
   }
   const Tensor tall = normal({2, 3, 4}, 3);
   const Tensor flat = matmul(tall, select(b, 0, 0));
-  for (int64_t i = 0; i < 2; ++i) expect_near(select(flat, 0, i), naive(select(tall, 0, i), select(b, 0, 0)), 1e-13);
+  for (int64_t i = 0; i < 2; ++i)
+    expect_near(select(flat, 0, i), naive(select(tall, 0, i), select(b, 0, 0)), 1e-13);
 }
 
 TEST(Matmul, EmptyOperandsAndEmptySums) {
   EXPECT_EQ(matmul(ones({0, 3}), ones({3, 4})).shape(), (Shape{0, 4}));
   EXPECT_EQ(matmul(ones({2, 0}), ones({0, 3})).to_vector<float>(), Floats(6, 0.0f));
-  EXPECT_EQ(matmul(to(ones({2, 0}), bf16), to(ones({0, 2}), bf16)).to_vector<float>(), Floats(4, 0.0f));
+  EXPECT_EQ(matmul(to(ones({2, 0}), bf16), to(ones({0, 2}), bf16)).to_vector<float>(),
+            Floats(4, 0.0f));
   EXPECT_EQ(matmul(ones({0}), ones({0})).item(), 0);
   EXPECT_EQ(matmul(ones({0, 2, 3}), ones({3, 4})).shape(), (Shape{0, 2, 4}));
   const Tensor a = leaf({2, 0});
@@ -153,7 +164,8 @@ TEST(Matmul, NanAndInfinityStayInTheirRowsAndColumns) {
   a.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();  // row 1
   const auto out = matmul(a, f32_normal({5, 9}, 2)).to_vector<float>();
   for (size_t i = 0; i < 3; ++i) {
-    for (size_t j = 0; j < 9; ++j) EXPECT_EQ(std::isnan(out[i * 9 + j]), i == 1) << i << ", " << j;
+    for (size_t j = 0; j < 9; ++j)
+      EXPECT_EQ(std::isnan(out[i * 9 + j]), i == 1) << i << ", " << j;
   }
 }
 
@@ -163,11 +175,13 @@ TEST(Matmul, BitsOfARowDoNotDependOnTheRowsBesideIt) {
   const Tensor whole = matmul(a, b);
   for (const int64_t rows : {1, 2, 3, 4, 6, 8, 11, 12, 13, 97}) {
     const Tensor part = matmul(slice(a, 0, 130 - rows, 130), b);
-    EXPECT_EQ(part.to_vector<float>(), slice(whole, 0, 130 - rows, 130).to_vector<float>()) << rows << " rows";
+    EXPECT_EQ(part.to_vector<float>(), slice(whole, 0, 130 - rows, 130).to_vector<float>())
+        << rows << " rows";
   }
   for (const int64_t columns : {1, 7, 8, 9, 16, 17, 64}) {
     const Tensor part = matmul(a, slice(b, 1, 0, columns));
-    EXPECT_EQ(part.to_vector<float>(), slice(whole, 1, 0, columns).to_vector<float>()) << columns << " columns";
+    EXPECT_EQ(part.to_vector<float>(), slice(whole, 1, 0, columns).to_vector<float>())
+        << columns << " columns";
   }
 }
 
@@ -185,8 +199,11 @@ TEST(Matmul, BitsDoNotDependOnLayoutOrThreads) {
         EXPECT_EQ(matmul(left, right).to_vector<float>(), expected) << count << " threads";
       }
     }
-    EXPECT_EQ(contiguous(transpose(matmul(transpose(b, 0, 1), transpose(a, 0, 1)), 0, 1)).to_vector<float>(), expected);
-    EXPECT_EQ(matmul(expand(a, {5, 260, 700}), b).to_vector<float>(), batched) << count << " threads";
+    EXPECT_EQ(contiguous(transpose(matmul(transpose(b, 0, 1), transpose(a, 0, 1)), 0, 1))
+                  .to_vector<float>(),
+              expected);
+    EXPECT_EQ(matmul(expand(a, {5, 260, 700}), b).to_vector<float>(), batched)
+        << count << " threads";
   }
   set_num_threads(threads);
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), batched.begin()));
@@ -201,13 +218,24 @@ TEST(Matmul, AccumulatesAndAddsBias) {
   const auto product = naive(a, b).to_vector<double>();
   for (const bool columns : {false, true}) {
     const Tensor c = columns ? column_major(start) : clone(start);
-    detail::gemm<double>({.m = 7, .n = 20, .k = 300, .a = a.data<double>(), .a_row = 300, .a_col = 1,
-                          .b = b.data<double>(), .b_row = 20, .b_col = 1, .c = c.data<double>(),
-                          .c_row = c.stride(0), .c_col = c.stride(1), .bias = bias.data<double>(), .accumulate = true});
+    detail::gemm<double>({.m = 7,
+                          .n = 20,
+                          .k = 300,
+                          .a = a.data<double>(),
+                          .a_row = 300,
+                          .a_col = 1,
+                          .b = b.data<double>(),
+                          .b_row = 20,
+                          .b_col = 1,
+                          .c = c.data<double>(),
+                          .c_row = c.stride(0),
+                          .c_col = c.stride(1),
+                          .bias = bias.data<double>(),
+                          .accumulate = true});
     for (int64_t i = 0; i < 7; ++i) {
       for (int64_t j = 0; j < 20; ++j) {
-        const double expected = start.data<double>()[i * 20 + j] + product[static_cast<size_t>(i * 20 + j)] +
-                                bias.data<double>()[j];
+        const double expected = start.data<double>()[i * 20 + j] +
+                                product[static_cast<size_t>(i * 20 + j)] + bias.data<double>()[j];
         EXPECT_NEAR(c.data<double>()[i * c.stride(0) + j * c.stride(1)], expected, 1e-12);
       }
     }
@@ -217,11 +245,15 @@ TEST(Matmul, AccumulatesAndAddsBias) {
 TEST(Matmul, Gradients) {
   const auto product = [](const Inputs& in) { return matmul(in[0], in[1]); };
   const std::vector<std::pair<Shape, Shape>> shapes = {
-      {{3, 4}, {4, 5}},       {{4}, {4}},       {{4}, {4, 5}},       {{3, 4}, {4}},    {{2, 3, 4}, {4, 5}},
-      {{2, 1, 3, 4}, {3, 4, 2}}, {{3, 4}, {2, 4, 5}}, {{4}, {2, 4, 3}}, {{2, 3, 4}, {4}}, {{1, 2, 3}, {4, 3, 2}}};
+      {{3, 4}, {4, 5}},      {{4}, {4}},          {{4}, {4, 5}},
+      {{3, 4}, {4}},         {{2, 3, 4}, {4, 5}}, {{2, 1, 3, 4}, {3, 4, 2}},
+      {{3, 4}, {2, 4, 5}},   {{4}, {2, 4, 3}},    {{2, 3, 4}, {4}},
+      {{1, 2, 3}, {4, 3, 2}}};
   for (const auto& [a, b] : shapes) {
-    EXPECT_EQ(gradcheck(product, {leaf(a, 1), leaf(b, 2)}), "") << to_string(a) << " · " << to_string(b);
-    EXPECT_EQ(gradcheck(product, {strided(leaf(a, 1)), strided(leaf(b, 2))}), "") << to_string(a) << " · " << to_string(b);
+    EXPECT_EQ(gradcheck(product, {leaf(a, 1), leaf(b, 2)}), "")
+        << to_string(a) << " · " << to_string(b);
+    EXPECT_EQ(gradcheck(product, {strided(leaf(a, 1)), strided(leaf(b, 2))}), "")
+        << to_string(a) << " · " << to_string(b);
   }
   EXPECT_EQ(gradcheck(product, {repeated({3, 4}), leaf({4, 2})}), "");
   EXPECT_EQ(gradcheck(product, {leaf({3, 4}), normal({4, 2})}), "");
@@ -242,10 +274,16 @@ TEST(Matmul, GradientsHaveTheInputsDtype) {
 }
 
 TEST(Matmul, ErrorsNameShapes) {
-  EXPECT_EQ(error_of([] { matmul(ones({2, 3}), ones({4, 5})); }),
+  EXPECT_EQ(error_of([] {
+              matmul(ones({2, 3}), ones({4, 5}));
+            }),
             "[matmul] expected inner sizes that agree, got [2, 3] and [4, 5]");
-  EXPECT_NE(error_of([] { matmul(ones({2, 3, 4}), ones({3, 4, 5})); }).find("[matmul]"), std::string::npos);
-  EXPECT_NE(error_of([] { matmul(ones({}), ones({3})); }).find("at least one dim"), std::string::npos);
+  EXPECT_NE(error_of([] {
+              matmul(ones({2, 3, 4}), ones({3, 4, 5}));
+            }).find("[matmul]"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { matmul(ones({}), ones({3})); }).find("at least one dim"),
+            std::string::npos);
   EXPECT_NE(error_of([] { matmul(Tensor(), ones({3})); }).find("[matmul]"), std::string::npos);
   // Sizes whose product passes int64 are refused, not multiplied.
   const Tensor vast = alias(ones({1}), {int64_t{1} << 40, int64_t{1} << 40, 0}, {0, 0, 1});

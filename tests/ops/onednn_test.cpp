@@ -1,12 +1,12 @@
 // The door to oneDNN: cached primitives, reordered arguments, error texts.
 #include "ops/detail/onednn.h"
 
+#include "core/ledger.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
-
-#include "core/ledger.h"
 
 namespace weft::detail {
 namespace {
@@ -25,9 +25,9 @@ onednn::Key key_of(const Tensor& a, const Tensor& b, const Tensor& out) {
 
 onednn::Primitive& product(const Tensor& a, const Tensor& b, const Tensor& out) {
   return onednn::cached(key_of(a, b, out), [&] {
-    return onednn::Primitive(dnnl::matmul::primitive_desc(
-        onednn::engine(), onednn::describe(a), onednn::describe_any(b), onednn::describe(out),
-        onednn::attributes()));
+    return onednn::Primitive(
+        dnnl::matmul::primitive_desc(onednn::engine(), onednn::describe(a), onednn::describe_any(b),
+                                     onednn::describe(out), onednn::attributes()));
   });
 }
 
@@ -37,7 +37,8 @@ TEST(Onednn, CachedPrimitiveComputesAndIsReused) {
   const Tensor out = empty({2, 2});
   onednn::Primitive& first = product(a, b, out);
   const Tensor arranged = first.arranged(DNNL_ARG_WEIGHTS, b);
-  first.run({{DNNL_ARG_SRC, a.raw()}, {DNNL_ARG_WEIGHTS, arranged.raw()}, {DNNL_ARG_DST, out.raw()}});
+  first.run(
+      {{DNNL_ARG_SRC, a.raw()}, {DNNL_ARG_WEIGHTS, arranged.raw()}, {DNNL_ARG_DST, out.raw()}});
   EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{22, 28, 49, 64}));
   EXPECT_EQ(&product(a, b, out), &first);
   EXPECT_NE(&product(counting({4, 3}), b, empty({4, 2})), &first);
@@ -46,12 +47,12 @@ TEST(Onednn, CachedPrimitiveComputesAndIsReused) {
 TEST(Onednn, ReordersThereAndBack) {
   // A layout a user cannot write with strides alone: blocks of 16 by 16, padded from 5 rows.
   const Tensor x = counting({5, 16});
-  const auto blocked =
-      dnnl::memory::desc(onednn::dims(x.shape()), onednn::data_type(f32), dnnl::memory::format_tag::BA16a16b);
+  const auto blocked = dnnl::memory::desc(onednn::dims(x.shape()), onednn::data_type(f32),
+                                          dnnl::memory::format_tag::BA16a16b);
   onednn::Key key("onednn_test reorder");
   onednn::Primitive& copy = onednn::cached(key.add(x), [&] {
-    return onednn::Primitive(dnnl::reorder::primitive_desc(onednn::engine(), blocked, onednn::engine(), blocked,
-                                                           onednn::attributes()));
+    return onednn::Primitive(dnnl::reorder::primitive_desc(
+        onednn::engine(), blocked, onednn::engine(), blocked, onednn::attributes()));
   });
   EXPECT_FALSE(copy.has_layout_of(DNNL_ARG_FROM, x));
   const Tensor there = copy.arranged(DNNL_ARG_FROM, x);
@@ -71,8 +72,10 @@ TEST(Onednn, RefusalNamesOperatorAndShapes) {
     product(a, b, out);
     FAIL() << "expected an error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("[onednn_test] expected operands that oneDNN accepts"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("f32[2, 3] (strides [3, 1]), f32[4, 2] (strides [2, 1])"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("[onednn_test] expected operands that oneDNN accepts"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("f32[2, 3] (strides [3, 1]), f32[4, 2] (strides [2, 1])"));
   }
 }
 

@@ -1,13 +1,6 @@
 // Reductions against naive loops in double, over every kind of layout, dtype and choice of dims.
 #include "ops/reduce.h"
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <numeric>
-
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "autograd/gradcheck.h"
@@ -16,6 +9,13 @@
 #include "ops/creation.h"
 #include "ops/elementwise.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
 
 namespace weft {
 namespace {
@@ -38,16 +38,22 @@ struct Row {
   std::function<double(const Doubles&)> reference;
 };
 
-double total(const Doubles& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
-double average(const Doubles& v) { return total(v) / static_cast<double>(v.size()); }
+double total(const Doubles& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0);
+}
+double average(const Doubles& v) {
+  return total(v) / static_cast<double>(v.size());
+}
 double variance(const Doubles& v, double correction) {
   double sum = 0;
-  for (const double x : v) sum += (x - average(v)) * (x - average(v));
+  for (const double x : v)
+    sum += (x - average(v)) * (x - average(v));
   return sum / (static_cast<double>(v.size()) - correction);
 }
 double p_norm(const Doubles& v, double p) {
   double sum = 0;
-  for (const double x : v) sum += std::pow(std::abs(x), p);
+  for (const double x : v)
+    sum += std::pow(std::abs(x), p);
   return std::pow(sum, 1 / p);
 }
 
@@ -56,7 +62,9 @@ const std::vector<Row>& rows() {
       {"sum", [](const Tensor& x, const Shape& d, bool k) { return sum(x, d, k); }, total},
       {"mean", [](const Tensor& x, const Shape& d, bool k) { return mean(x, d, k); }, average},
       {"prod", [](const Tensor& x, const Shape& d, bool k) { return prod(x, d, k); },
-       [](const Doubles& v) { return std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>()); }},
+       [](const Doubles& v) {
+         return std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>());
+       }},
       {"var", [](const Tensor& x, const Shape& d, bool k) { return var(x, d, 1, k); },
        [](const Doubles& v) { return variance(v, 1); }},
       {"var0", [](const Tensor& x, const Shape& d, bool k) { return var(x, d, 0, k); },
@@ -64,7 +72,9 @@ const std::vector<Row>& rows() {
       {"stddev", [](const Tensor& x, const Shape& d, bool k) { return stddev(x, d, 1, k); },
        [](const Doubles& v) { return std::sqrt(variance(v, 1)); }},
       {"norm0", [](const Tensor& x, const Shape& d, bool k) { return norm(x, 0, d, k); },
-       [](const Doubles& v) { return static_cast<double>(v.size() - std::count(v.begin(), v.end(), 0.0)); }},
+       [](const Doubles& v) {
+         return static_cast<double>(v.size() - std::count(v.begin(), v.end(), 0.0));
+       }},
       {"norm1", [](const Tensor& x, const Shape& d, bool k) { return norm(x, 1, d, k); },
        [](const Doubles& v) { return p_norm(v, 1); }},
       {"norm2", [](const Tensor& x, const Shape& d, bool k) { return norm(x, 2, d, k); },
@@ -74,13 +84,15 @@ const std::vector<Row>& rows() {
       {"norm_inf", [](const Tensor& x, const Shape& d, bool k) { return norm(x, kInf, d, k); },
        [](const Doubles& v) {
          double most = 0;
-         for (const double x : v) most = std::max(most, std::abs(x));
+         for (const double x : v)
+           most = std::max(most, std::abs(x));
          return most;
        }},
       {"logsumexp", [](const Tensor& x, const Shape& d, bool k) { return logsumexp(x, d, k); },
        [](const Doubles& v) {
          double sum = 0;
-         for (const double x : v) sum += std::exp(x);
+         for (const double x : v)
+           sum += std::exp(x);
          return std::log(sum);
        }},
       {"amax", [](const Tensor& x, const Shape& d, bool k) { return amax(x, d, k); },
@@ -94,19 +106,23 @@ const std::vector<Row>& rows() {
 // `reference` applied to the group of each output, dims kept.
 Tensor naive(const Tensor& x, const Shape& dims, const Row& row) {
   Shape shape = x.shape();
-  for (const int64_t d : dims) shape[wrap_dim(d, x.dims(), "naive")] = 1;
+  for (const int64_t d : dims)
+    shape[wrap_dim(d, x.dims(), "naive")] = 1;
   if (dims.empty()) shape = Shape::filled(x.dims(), 1);
   std::vector<Doubles> groups(static_cast<size_t>(shape.numel()));
   const Strides to = contiguous_strides(shape);
   Shape at = Shape::filled(x.dims(), 0);
   for (const double value : x.to_vector<double>()) {
     int64_t group = 0;
-    for (int d = 0; d < x.dims(); ++d) group += shape[d] == 1 ? 0 : at[d] * to[d];
+    for (int d = 0; d < x.dims(); ++d)
+      group += shape[d] == 1 ? 0 : at[d] * to[d];
     groups[static_cast<size_t>(group)].push_back(value);
-    for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d) at[d] = 0;
+    for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d)
+      at[d] = 0;
   }
   Doubles out;
-  for (const Doubles& group : groups) out.push_back(row.reference(group));
+  for (const Doubles& group : groups)
+    out.push_back(row.reference(group));
   return from_values(out, shape);
 }
 
@@ -135,26 +151,33 @@ TEST(Reduce, AgreesWithNaiveLoops) {
       EXPECT_EQ(row.op(half, dims, true).dtype(), bf16) << what;
       EXPECT_EQ(row.op(x, dims, false).numel(), expected.numel()) << what;
       EXPECT_EQ(row.op(x, dims, false).dims(), dims.empty() ? 0 : 3 - dims.dims()) << what;
-      EXPECT_EQ(row.op(x, dims, false).to_vector<double>(), row.op(x, dims, true).to_vector<double>()) << what;
+      EXPECT_EQ(row.op(x, dims, false).to_vector<double>(),
+                row.op(x, dims, true).to_vector<double>())
+          << what;
     }
   }
 }
 
 TEST(Reduce, LongAndWide) {  // past a block, a piece and a strip, none of them whole
-  const std::vector<std::pair<Shape, Shape>> cases = {{{9001}, {0}},      {{3, 5003}, {1}},  {{4500, 13}, {0}},
-                                                      {{131, 150}, {0}},  {{2, 300, 9}, {1}}, {{2, 130, 70}, {0, 1}}};
+  const std::vector<std::pair<Shape, Shape>> cases = {{{9001}, {0}},      {{3, 5003}, {1}},
+                                                      {{4500, 13}, {0}},  {{131, 150}, {0}},
+                                                      {{2, 300, 9}, {1}}, {{2, 130, 70}, {0, 1}}};
   for (const Row& row : rows()) {
     for (const auto& [shape, dims] : cases) {
       const Tensor x = normal(shape);
       expect_near(row.op(x, dims, true), naive(x, dims, row), 1e-10, row.name + to_string(shape));
-      expect_near(row.op(strided(x), dims, true), naive(x, dims, row), 1e-10, row.name + to_string(shape));
+      expect_near(row.op(strided(x), dims, true), naive(x, dims, row), 1e-10,
+                  row.name + to_string(shape));
     }
   }
 }
 
 TEST(Reduce, BitsDependOnNeitherStridesNorThreadsNorAddress) {
-  const std::vector<std::pair<Shape, Shape>> cases = {
-      {{20011}, {0}}, {{3, 5003}, {1}}, {{9000, 21}, {0}}, {{6, 257, 33}, {0, 2}}, {{6, 257, 33}, {1}}};
+  const std::vector<std::pair<Shape, Shape>> cases = {{{20011}, {0}},
+                                                      {{3, 5003}, {1}},
+                                                      {{9000, 21}, {0}},
+                                                      {{6, 257, 33}, {0, 2}},
+                                                      {{6, 257, 33}, {1}}};
   const int threads = num_threads();
   for (const Row& row : rows()) {
     for (const auto& [shape, dims] : cases) {
@@ -186,12 +209,14 @@ TEST(Reduce, SumsOfManyStayAccurate) {
   const Tensor tenths = full({1 << 22}, 0.1);
   const double exact = static_cast<double>(0.1f) * (1 << 22);
   EXPECT_NEAR(sum(tenths).item(), exact, exact * 2e-7);
-  EXPECT_NEAR(sum(alias(tenths, {1 << 18, 16}, {16, 1}), {0}).to_vector<double>()[3], exact / 16, exact / 16 * 2e-7);
+  EXPECT_NEAR(sum(alias(tenths, {1 << 18, 16}, {16, 1}), {0}).to_vector<double>()[3], exact / 16,
+              exact / 16 * 2e-7);
   EXPECT_EQ(sum(ones({70000}, {.dtype = bf16})).item(), static_cast<float>(BFloat16(70000.0f)));
 }
 
 TEST(Reduce, MeanOfHalvesDoesNotOverflow) {
-  EXPECT_EQ(mean(full({100}, 60000.0, {.dtype = f16})).item(), 60000);  // their sum is far past 65504
+  EXPECT_EQ(mean(full({100}, 60000.0, {.dtype = f16})).item(),
+            60000);  // their sum is far past 65504
 }
 
 TEST(Reduce, Integers) {
@@ -221,7 +246,8 @@ TEST(Reduce, NothingAndScalars) {
   EXPECT_EQ(sum(none, {0}).to_vector<double>(), (Doubles{0, 0, 0}));
   EXPECT_EQ(sum(none, {1}).shape(), Shape({0}));
   EXPECT_EQ(amax(none, {1}).shape(), Shape({0}));
-  EXPECT_EQ(error_of([&] { amax(none, {0}); }), "[amax] expected at least one value to choose from, got shape [0, 3]");
+  EXPECT_EQ(error_of([&] { amax(none, {0}); }),
+            "[amax] expected at least one value to choose from, got shape [0, 3]");
   EXPECT_THROW(max(none), Error);
   EXPECT_THROW(argmin(none, 0), Error);
   const Tensor one = full({}, 3.0);
@@ -235,11 +261,15 @@ TEST(Reduce, NothingAndScalars) {
 
 TEST(Reduce, Errors) {
   const Tensor x = empty({2, 3});
-  EXPECT_EQ(error_of([&] { sum(x, {0, -2}); }), "[sum] expected each dim once, got [0, -2] for shape [2, 3]");
+  EXPECT_EQ(error_of([&] {
+              sum(x, {0, -2});
+            }),
+            "[sum] expected each dim once, got [0, -2] for shape [2, 3]");
   EXPECT_THROW(sum(x, {2}), Error);
   EXPECT_THROW(sum(Tensor()), Error);
   EXPECT_THROW(norm(x, kNan), Error);
-  EXPECT_EQ(error_of([&] { sum_to(x, {2}); }), "[sum_to] expected a shape that broadcasts to [2, 3], got [2]");
+  EXPECT_EQ(error_of([&] { sum_to(x, {2}); }),
+            "[sum_to] expected a shape that broadcasts to [2, 3], got [2]");
   EXPECT_THROW(sum_to(x, {1, 2, 3}), Error);
 }
 
@@ -263,7 +293,8 @@ TEST(Moments, HardValues) {
   EXPECT_EQ(logsumexp(full({2}, -kInf)).item(), -kInf);
   EXPECT_EQ(logsumexp(from_values(Doubles{kInf, 0})).item(), kInf);
   EXPECT_TRUE(std::isnan(logsumexp(from_values(Doubles{kNan, 0})).item()));
-  EXPECT_NEAR(var(full({1000}, 1e6) + arange(0.0, 1000.0, 1.0, {}) * 0.5).item(), 250.0 * 83.4166, 30);
+  EXPECT_NEAR(var(full({1000}, 1e6) + arange(0.0, 1000.0, 1.0, {}) * 0.5).item(), 250.0 * 83.4166,
+              30);
   EXPECT_EQ(norm(from_values(Doubles{-3, 2, 0}), -kInf).item(), 0);
 }
 
@@ -273,7 +304,8 @@ TEST(Reduce, Gradcheck) {
       for (const bool keep : {false, true}) {
         const auto f = [&](const Inputs& in) { return row.op(in[0], dims, keep); };
         EXPECT_EQ(gradcheck(f, {leaf({3, 4, 2})}), "") << row.name << to_string(dims);
-        EXPECT_EQ(gradcheck(f, {strided(leaf({3, 4, 2}))}), "") << row.name << to_string(dims) << " strided";
+        EXPECT_EQ(gradcheck(f, {strided(leaf({3, 4, 2}))}), "")
+            << row.name << to_string(dims) << " strided";
       }
     }
   }
@@ -281,11 +313,24 @@ TEST(Reduce, Gradcheck) {
   EXPECT_EQ(gradcheck([](const Inputs& in) { return sum(in[0], {1}); }, {repeated(shape)}), "");
   EXPECT_EQ(gradcheck([](const Inputs& in) { return prod(in[0], {1}); }, {repeated(shape)}), "");
   EXPECT_EQ(gradcheck([](const Inputs& in) { return sum_to(in[0], {4}); }, {leaf(shape)}), "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return sum_to(in[0], {3, 1}); }, {strided(leaf(shape))}), "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return sum_to(in[0], {1, 4}); }, {leaf({2, 3, 4})}), "");
+  EXPECT_EQ(gradcheck(
+                [](const Inputs& in) {
+                  return sum_to(in[0], {3, 1});
+                },
+                {strided(leaf(shape))}),
+            "");
+  EXPECT_EQ(gradcheck(
+                [](const Inputs& in) {
+                  return sum_to(in[0], {1, 4});
+                },
+                {leaf({2, 3, 4})}),
+            "");
   for (const int64_t dim : {0, 1}) {
-    EXPECT_EQ(gradcheck([=](const Inputs& in) { return max(in[0], dim).values; }, {leaf(shape)}), "");
-    EXPECT_EQ(gradcheck([=](const Inputs& in) { return min(in[0], dim, true).values; }, {strided(leaf(shape))}), "");
+    EXPECT_EQ(gradcheck([=](const Inputs& in) { return max(in[0], dim).values; }, {leaf(shape)}),
+              "");
+    EXPECT_EQ(gradcheck([=](const Inputs& in) { return min(in[0], dim, true).values; },
+                        {strided(leaf(shape))}),
+              "");
   }
   EXPECT_EQ(gradcheck([](const Inputs& in) { return sum(in[0]); }, {leaf({0, 3})}), "");
 }
@@ -303,13 +348,18 @@ TEST(Reduce, GradientsAtKinks) {
   EXPECT_EQ(gradient_of({2, 0, 3}, product), (Doubles{0, 6, 0}));
   EXPECT_EQ(gradient_of({0, 0, 3}, product), (Doubles{0, 0, 0}));
   for (const double p : {0.0, 0.5, 1.0, 2.0, 3.0}) {
-    EXPECT_EQ(gradient_of({0, 0}, [p](const Tensor& x) { return norm(x, p); }), (Doubles{0, 0})) << p;
+    EXPECT_EQ(gradient_of({0, 0}, [p](const Tensor& x) { return norm(x, p); }), (Doubles{0, 0}))
+        << p;
   }
-  EXPECT_EQ(gradient_of({5, 5, 1, 5}, [](const Tensor& x) { return max(x); }), (Doubles{1. / 3, 1. / 3, 0, 1. / 3}));
-  EXPECT_EQ(gradient_of({-5, 5, 1}, [](const Tensor& x) { return norm(x, kInf); }), (Doubles{-0.5, 0.5, 0}));
-  EXPECT_EQ(gradient_of({5, 5, 1}, [](const Tensor& x) { return max(x, 0).values; }), (Doubles{1, 0, 0}));
+  EXPECT_EQ(gradient_of({5, 5, 1, 5}, [](const Tensor& x) { return max(x); }),
+            (Doubles{1. / 3, 1. / 3, 0, 1. / 3}));
+  EXPECT_EQ(gradient_of({-5, 5, 1}, [](const Tensor& x) { return norm(x, kInf); }),
+            (Doubles{-0.5, 0.5, 0}));
+  EXPECT_EQ(gradient_of({5, 5, 1}, [](const Tensor& x) { return max(x, 0).values; }),
+            (Doubles{1, 0, 0}));
   EXPECT_EQ(gradient_of({5, 5}, [](const Tensor& x) { return stddev(x); }), (Doubles{0, 0}));
-  EXPECT_EQ(gradient_of({-kInf, -kInf}, [](const Tensor& x) { return logsumexp(x); }), (Doubles{0, 0}));
+  EXPECT_EQ(gradient_of({-kInf, -kInf}, [](const Tensor& x) { return logsumexp(x); }),
+            (Doubles{0, 0}));
 }
 
 // A gradient that is a broadcast view must not be added to in place, nor kept as a leaf's.
@@ -318,7 +368,8 @@ TEST(Reduce, GradientsOfTwoSumsAddUp) {
   (sum(x) + sum(x) + sum(sum(x * x, {1}))).backward();
   const auto values = x.to_vector<double>();
   const auto gradient = x.grad().to_vector<double>();
-  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(gradient[i], 2 + 2 * values[i], 1e-12);
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(gradient[i], 2 + 2 * values[i], 1e-12);
   EXPECT_TRUE(x.grad().is_contiguous());
 }
 

@@ -1,10 +1,6 @@
 // Softmax against a naive loop in double, at hard values, and in its bits.
 #include "ops/softmax.h"
 
-#include <gtest/gtest.h>
-
-#include <limits>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "core/parallel.h"
@@ -12,6 +8,10 @@
 #include "ops/creation.h"
 #include "ops/view.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
 
 namespace weft {
 namespace {
@@ -32,7 +32,8 @@ Tensor naive(const Tensor& x, int64_t dim, bool log) {
     double* row = rows.data<double>() + i;
     const double most = *std::max_element(row, row + count);
     double sum = 0;
-    for (int64_t k = 0; k < count; ++k) sum += std::exp(row[k] - most);
+    for (int64_t k = 0; k < count; ++k)
+      sum += std::exp(row[k] - most);
     for (int64_t k = 0; k < count; ++k) {
       row[k] = log ? row[k] - most - std::log(sum) : std::exp(row[k] - most) / sum;
     }
@@ -40,7 +41,9 @@ Tensor naive(const Tensor& x, int64_t dim, bool log) {
   return transpose(rows, dim, -1);
 }
 
-Tensor apply(const Tensor& x, int64_t dim, bool log) { return log ? log_softmax(x, dim) : softmax(x, dim); }
+Tensor apply(const Tensor& x, int64_t dim, bool log) {
+  return log ? log_softmax(x, dim) : softmax(x, dim);
+}
 
 TEST(Softmax, AgreesWithANaiveLoop) {
   for (const bool log : {false, true}) {
@@ -68,8 +71,10 @@ TEST(Softmax, HardValues) {
   // A shift common to all changes nothing, though the numbers are large: f32 holds 10000.5 exactly.
   EXPECT_NEAR(log_softmax(large, 0).to_vector<double>()[1], -std::log1p(std::exp(-0.5)), 1e-6);
   expect_near(softmax(from_values(Doubles{-kInf, 0}), 0), from_values(Doubles{0, 1}), 0);
-  for (const double value : softmax(full({3}, -kInf), 0).to_vector<double>()) EXPECT_TRUE(std::isnan(value));
-  for (const double value : log_softmax(full({3}, -kInf), 0).to_vector<double>()) EXPECT_TRUE(std::isnan(value));
+  for (const double value : softmax(full({3}, -kInf), 0).to_vector<double>())
+    EXPECT_TRUE(std::isnan(value));
+  for (const double value : log_softmax(full({3}, -kInf), 0).to_vector<double>())
+    EXPECT_TRUE(std::isnan(value));
 }
 
 TEST(Softmax, EmptyScalarsAndErrors) {
@@ -94,7 +99,8 @@ TEST(Softmax, BitsDependOnNeitherStridesNorThreads) {
     }
     set_num_threads(threads);
     for (int64_t row = 0; row < 3; ++row) {  // a row alone is the row among others
-      EXPECT_EQ(apply(select(x, 0, row), 0, log).to_vector<float>(), select(apply(x, 1, log), 0, row).to_vector<float>());
+      EXPECT_EQ(apply(select(x, 0, row), 0, log).to_vector<float>(),
+                select(apply(x, 1, log), 0, row).to_vector<float>());
     }
   }
 }
@@ -109,7 +115,8 @@ TEST(Softmax, Gradcheck) {
   for (const bool log : {false, true}) {
     for (const int64_t dim : {0, 1, 2}) {
       const auto f = [=](const Inputs& in) { return apply(in[0], dim, log); };
-      for (const Tensor& x : {leaf({2, 3, 5}), strided(leaf({2, 3, 5})), repeated({2, 3, 5}), leaf({0, 3, 5})}) {
+      for (const Tensor& x :
+           {leaf({2, 3, 5}), strided(leaf({2, 3, 5})), repeated({2, 3, 5}), leaf({0, 3, 5})}) {
         EXPECT_EQ(gradcheck(f, {x}), "") << log << dim;
       }
     }

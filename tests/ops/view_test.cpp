@@ -1,14 +1,14 @@
 // Views against index arithmetic, and what a view must and must not share.
 #include "ops/view.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/reduce.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -20,14 +20,20 @@ using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
 
-Tensor counted(const Shape& shape) { return from_values(arange(shape.numel()).to_vector<int64_t>(), shape); }
-bool shares(const Tensor& a, const Tensor& b) { return a.storage() == b.storage(); }
+Tensor counted(const Shape& shape) {
+  return from_values(arange(shape.numel()).to_vector<int64_t>(), shape);
+}
+bool shares(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage();
+}
 
 TEST(Reshape, KeepsRowMajorOrder) {
   const Tensor x = counted({2, 3, 4});
-  for (const Shape& shape : {Shape{6, 4}, Shape{-1}, Shape{2, 12}, Shape{1, 2, 1, 12}, Shape{4, 3, 2}, Shape{3, -1, 2}}) {
+  for (const Shape& shape : {Shape{6, 4}, Shape{-1}, Shape{2, 12}, Shape{1, 2, 1, 12},
+                             Shape{4, 3, 2}, Shape{3, -1, 2}}) {
     EXPECT_EQ(reshape(x, shape).to_vector<int64_t>(), x.to_vector<int64_t>()) << to_string(shape);
-    EXPECT_EQ(reshape(strided(x), shape).to_vector<int64_t>(), x.to_vector<int64_t>()) << to_string(shape);
+    EXPECT_EQ(reshape(strided(x), shape).to_vector<int64_t>(), x.to_vector<int64_t>())
+        << to_string(shape);
     EXPECT_TRUE(shares(reshape(x, shape), x));
   }
   EXPECT_EQ(reshape(x, {3, -1}).shape(), Shape({3, 8}));
@@ -36,7 +42,8 @@ TEST(Reshape, KeepsRowMajorOrder) {
 }
 
 TEST(Reshape, CopiesOnlyWhereNoStridesFit) {
-  const Tensor x = permute(counted({4, 2, 3}), {1, 2, 0});  // [2, 3, 4], the first two dims still in line
+  const Tensor x =
+      permute(counted({4, 2, 3}), {1, 2, 0});  // [2, 3, 4], the first two dims still in line
   EXPECT_TRUE(shares(reshape(x, {6, 4}), x));
   EXPECT_TRUE(shares(reshape(x, {3, 2, 4}), x));
   EXPECT_FALSE(shares(reshape(x, {2, 12}), x));
@@ -48,7 +55,8 @@ TEST(Reshape, CopiesOnlyWhereNoStridesFit) {
 
 TEST(Reshape, Errors) {
   const Tensor x = empty({2, 3});
-  EXPECT_EQ(error_of([&] { reshape(x, {4}); }), "[reshape] expected a shape of 6 elements for [2, 3], got [4]");
+  EXPECT_EQ(error_of([&] { reshape(x, {4}); }),
+            "[reshape] expected a shape of 6 elements for [2, 3], got [4]");
   EXPECT_THROW(reshape(x, {-1, -1}), Error);
   EXPECT_THROW(reshape(x, {-2, 3}), Error);
   EXPECT_THROW(reshape(x, {4, -1}), Error);
@@ -62,7 +70,8 @@ TEST(Flatten, MergesDims) {
   EXPECT_EQ(flatten(x, 1).shape(), Shape({2, 12}));
   EXPECT_EQ(flatten(x, 0, 1).shape(), Shape({6, 4}));
   EXPECT_EQ(flatten(full({}, 1.0)).shape(), Shape({1}));
-  EXPECT_EQ(flatten(channels_last(reshape(x, {1, 2, 3, 4})), 1).to_vector<int64_t>(), x.to_vector<int64_t>());
+  EXPECT_EQ(flatten(channels_last(reshape(x, {1, 2, 3, 4})), 1).to_vector<int64_t>(),
+            x.to_vector<int64_t>());
   EXPECT_THROW(flatten(x, 2, 1), Error);
 }
 
@@ -89,7 +98,8 @@ TEST(Slice, ClampsAsPythonDoes) {
   EXPECT_EQ(values(INT64_MIN, INT64_MAX, INT64_MAX), (Ints{0}));
   EXPECT_EQ(values(8, 3, 1), Ints{});
   EXPECT_EQ(values(50, 60, 1), Ints{});
-  EXPECT_EQ(slice(strided(counted({3, 4})), 1, 1, 4, 2).to_vector<int64_t>(), (Ints{1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(slice(strided(counted({3, 4})), 1, 1, 4, 2).to_vector<int64_t>(),
+            (Ints{1, 3, 5, 7, 9, 11}));
   EXPECT_THROW(slice(x, 0, 0, 5, 0), Error);
   EXPECT_THROW(slice(x, 1, 0, 5), Error);
   EXPECT_THROW(slice(full({}, 1.0), 0, 0, 1), Error);
@@ -101,7 +111,8 @@ TEST(SelectAndNarrow, Check) {
   EXPECT_EQ(select(x, -1, -1).to_vector<int64_t>(), (Ints{3, 7, 11}));
   EXPECT_EQ(narrow(x, 1, 1, 2).to_vector<int64_t>(), (Ints{1, 2, 5, 6, 9, 10}));
   EXPECT_EQ(narrow(x, 0, 3, 0).shape(), Shape({0, 4}));
-  EXPECT_EQ(error_of([&] { select(x, 0, 3); }), "[select] expected an index in [-3, 3) for dim 0 of [3, 4], got 3");
+  EXPECT_EQ(error_of([&] { select(x, 0, 3); }),
+            "[select] expected an index in [-3, 3) for dim 0 of [3, 4], got 3");
   EXPECT_THROW(select(x, 0, -4), Error);
   EXPECT_THROW(narrow(x, 0, 2, 2), Error);
   EXPECT_THROW(narrow(x, 0, -1, 1), Error);
@@ -157,16 +168,25 @@ TEST(Views, WritesShowThrough) {
 
 TEST(Views, Gradcheck) {
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> rows = {
-      {"reshape", [](const Tensor& x) { return reshape(x, {4, 6}); }},
+      {"reshape",
+       [](const Tensor& x) {
+         return reshape(x, {4, 6});
+       }},
       {"flatten", [](const Tensor& x) { return flatten(x, 1); }},
-      {"permute", [](const Tensor& x) { return permute(x, {2, 0, 1}); }},
+      {"permute",
+       [](const Tensor& x) {
+         return permute(x, {2, 0, 1});
+       }},
       {"transpose", [](const Tensor& x) { return transpose(x, 0, 2); }},
       {"slice", [](const Tensor& x) { return slice(x, 1, 0, 3, 2); }},
       {"slice one", [](const Tensor& x) { return slice(x, 2, 1, 3, 5); }},
       {"slice none", [](const Tensor& x) { return slice(x, 2, 3, 3); }},
       {"select", [](const Tensor& x) { return select(x, 1, -1); }},
       {"narrow", [](const Tensor& x) { return narrow(x, 2, 1, 2); }},
-      {"expand", [](const Tensor& x) { return expand(unsqueeze(x, 1), {3, 2, 2, 3, 4}); }},
+      {"expand",
+       [](const Tensor& x) {
+         return expand(unsqueeze(x, 1), {3, 2, 2, 3, 4});
+       }},
       {"squeeze", [](const Tensor& x) { return squeeze(unsqueeze(x, 2)); }},
       {"squeeze dim", [](const Tensor& x) { return squeeze(unsqueeze(x, -1), -1); }},
       {"split", [](const Tensor& x) { return split(x, 3, 2)[1]; }},

@@ -1,7 +1,5 @@
 #include "ops/where.h"
 
-#include <gtest/gtest.h>
-
 #include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "core/parallel.h"
@@ -10,6 +8,8 @@
 #include "ops/dropout.h"
 #include "tests/support/tensors.h"
 
+#include <gtest/gtest.h>
+
 namespace weft {
 namespace {
 
@@ -17,7 +17,9 @@ using test::leaf;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 
-Tensor mask(std::vector<int64_t> values, const Shape& shape) { return to(from_values(values, shape), boolean); }
+Tensor mask(std::vector<int64_t> values, const Shape& shape) {
+  return to(from_values(values, shape), boolean);
+}
 
 TEST(Where, ChoosesBroadcastsAndPromotes) {
   const Tensor condition = mask({1, 0, 1}, {3});
@@ -48,7 +50,9 @@ TEST(Where, Gradcheck) {
   EXPECT_EQ(gradcheck([&](const Inputs& in) { return where(condition, in[0], in[1]); },
                       {leaf({2, 3}, 1), strided(leaf({2, 1}, 2))}),
             "");
-  EXPECT_EQ(gradcheck([&](const Inputs& in) { return masked_fill(in[0], condition, 3.0); }, {leaf({2, 3})}), "");
+  EXPECT_EQ(gradcheck([&](const Inputs& in) { return masked_fill(in[0], condition, 3.0); },
+                      {leaf({2, 3})}),
+            "");
 }
 
 TEST(MaskedFill, KeepsTheDtypeAndChecksTheMask) {
@@ -101,8 +105,11 @@ TEST(Dropout, DependsOnKeyAndLogicalIndexAlone) {
 }
 
 TEST(Dropout, BackwardDropsTheSame) {
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return dropout(in[0], 0.4, true); }, {leaf({5, 7})}), "");
-  EXPECT_EQ(gradcheck([](const Inputs& in) { return dropout(in[0], 0.4, true); }, {strided(leaf({5, 7}))}), "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return dropout(in[0], 0.4, true); }, {leaf({5, 7})}),
+            "");
+  EXPECT_EQ(gradcheck([](const Inputs& in) { return dropout(in[0], 0.4, true); },
+                      {strided(leaf({5, 7}))}),
+            "");
 }
 
 }  // namespace

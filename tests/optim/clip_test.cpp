@@ -1,14 +1,14 @@
 // Gradient norms and clipping.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "core/parallel.h"
 #include "core/safetensors.h"
 #include "ops/ops.h"
 #include "optim/blocks.h"
 #include "optim/optim.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -36,7 +36,8 @@ Set make_set(DType dtype) {
 double reference_norm(const Set& set) {
   double sum = 0;
   for (const Tensor& g : set.before) {
-    for (const double value : g.to_vector<double>()) sum += value * value;
+    for (const double value : g.to_vector<double>())
+      sum += value * value;
   }
   return std::sqrt(sum);
 }
@@ -49,7 +50,10 @@ TEST(Clip, ScalesToTheNormAndReturnsWhatItWas) {
     EXPECT_NEAR(optim::clip_grad_norm(set.leaves, 2.0), norm, 1e-10 * norm) << to_string(dtype);
     for (size_t i = 0; i < set.before.size(); ++i) {
       const Tensor expected = to(set.before[i], f64) * (2.0 / (norm + 1e-6));
-      test::expect_near(set.leaves[i].grad(), expected, dtype == f64 ? 1e-14 : dtype == f32 ? 1e-7 : 4e-3);
+      test::expect_near(set.leaves[i].grad(), expected,
+                        dtype == f64   ? 1e-14
+                        : dtype == f32 ? 1e-7
+                                       : 4e-3);
     }
     EXPECT_FALSE(set.leaves.back().grad().defined());
   }
@@ -57,7 +61,8 @@ TEST(Clip, ScalesToTheNormAndReturnsWhatItWas) {
 
 TEST(Clip, AgreesWithPyTorch) {
   Tensor gradients, expected;
-  for (const auto& [name, tensor] : load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/optim.safetensors")) {
+  for (const auto& [name, tensor] :
+       load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/optim.safetensors")) {
     if (name == "gradients") gradients = tensor;
     if (name == "clip_norm") expected = tensor;
   }
@@ -85,7 +90,8 @@ TEST(Clip, NormDependsNotOnThreads) {
   set_num_threads(before);
 }
 
-// What a rank does that holds some of the blocks: the sums of blocks, then the tree over all of them.
+// What a rank does that holds some of the blocks: the sums of blocks, then the tree over all of
+// them.
 TEST(Clip, NormIsTheTreeOverBlocks) {
   constexpr int64_t kSize = optim::Blocks::kSize;
   const int64_t count = 5 * kSize + 17;
@@ -93,7 +99,8 @@ TEST(Clip, NormIsTheTreeOverBlocks) {
   leaf.set_grad(test::normal({count}, 2, f32));
   std::vector<double> sums;
   for (int64_t at = 0; at < count; at += kSize) {
-    sums.push_back(optim::block_square_sum(leaf.grad().data<float>() + at, std::min(kSize, count - at)));
+    sums.push_back(
+        optim::block_square_sum(leaf.grad().data<float>() + at, std::min(kSize, count - at)));
   }
   const double left = optim::tree_sum(sums.data(), 4);
   const double right = optim::tree_sum(sums.data() + 4, 2);
@@ -104,7 +111,8 @@ TEST(Clip, InfinityNorm) {
   const Set set = make_set(f64);
   double largest = 0;
   for (const Tensor& g : set.before) {
-    for (const double value : g.to_vector<double>()) largest = std::max(largest, std::abs(value));
+    for (const double value : g.to_vector<double>())
+      largest = std::max(largest, std::abs(value));
   }
   EXPECT_EQ(optim::clip_grad_norm(set.leaves, 1, {.norm = INFINITY}), largest);
   EXPECT_NEAR(optim::grad_norm(set.leaves, INFINITY), 1, 1e-6);
@@ -122,8 +130,8 @@ TEST(Clip, NonFiniteGradientsAreReportedOrNamed) {
       const auto before = good.grad().to_vector<float>();
       EXPECT_FALSE(std::isfinite(optim::clip_grad_norm(named, 0.1, {.norm = norm})));
       EXPECT_EQ(good.grad().to_vector<float>(), before);
-      const std::string error =
-          error_of([&] { optim::clip_grad_norm(named, 0.1, {.norm = norm, .error_if_nonfinite = true}); });
+      const std::string error = error_of(
+          [&] { optim::clip_grad_norm(named, 0.1, {.norm = norm, .error_if_nonfinite = true}); });
       EXPECT_NE(error.find("fc.bias"), std::string::npos) << error;
     }
   }
@@ -134,35 +142,49 @@ TEST(Clip, ByValue) {
   leaf.set_grad(from_values(std::vector<double>{-3, -0.5, 0, 2, NAN}));
   optim::clip_grad_value(std::vector{leaf}, 1);
   const auto values = leaf.grad().to_vector<double>();
-  EXPECT_EQ(std::vector<double>(values.begin(), values.end() - 1), (std::vector<double>{-1, -0.5, 0, 1}));
+  EXPECT_EQ(std::vector<double>(values.begin(), values.end() - 1),
+            (std::vector<double>{-1, -0.5, 0, 1}));
   EXPECT_TRUE(std::isnan(values[4]));
 }
 
 TEST(Clip, EdgesAndErrors) {
   EXPECT_EQ(optim::grad_norm(std::vector<Tensor>{}), 0);
   EXPECT_EQ(optim::clip_grad_norm(std::vector{test::leaf({3})}, 1), 0);
-  EXPECT_NE(error_of([] { optim::clip_grad_norm(std::vector{test::leaf({3})}, -1); }).find("max_norm"), std::string::npos);
-  EXPECT_NE(error_of([] { optim::grad_norm(std::vector{test::leaf({3})}, 3); }).find("norm 2 or infinity"), std::string::npos);
-  EXPECT_NE(error_of([] { optim::clip_grad_value(std::vector{test::leaf({3})}, -1); }).find("clip_grad_value"), std::string::npos);
+  EXPECT_NE(
+      error_of([] { optim::clip_grad_norm(std::vector{test::leaf({3})}, -1); }).find("max_norm"),
+      std::string::npos);
+  EXPECT_NE(error_of([] {
+              optim::grad_norm(std::vector{test::leaf({3})}, 3);
+            }).find("norm 2 or infinity"),
+            std::string::npos);
+  EXPECT_NE(error_of([] {
+              optim::clip_grad_value(std::vector{test::leaf({3})}, -1);
+            }).find("clip_grad_value"),
+            std::string::npos);
 }
 
-// Blocks hand out every element once, in pieces that begin on block borders, with runs of no elements between.
+// Blocks hand out every element once, in pieces that begin on block borders, with runs of no
+// elements between.
 TEST(Blocks, CoverEveryRun) {
   optim::Blocks blocks;
   const std::vector<int64_t> counts = {0, 0, 5, 0, 4096, 4097, 0, 100000, 0};
-  for (const int64_t count : counts) blocks.add(count);
+  for (const int64_t count : counts)
+    blocks.add(count);
   const int before = num_threads();
   for (const int threads : {1, 2, 5}) {
     set_num_threads(threads);
     std::vector<std::vector<int>> hits;
-    for (const int64_t count : counts) hits.emplace_back(static_cast<size_t>(count));
+    for (const int64_t count : counts)
+      hits.emplace_back(static_cast<size_t>(count));
     blocks.parallel([&](size_t run, int64_t begin, int64_t end) {
       EXPECT_LT(begin, end);
       EXPECT_EQ(begin % optim::Blocks::kSize, 0);
-      for (int64_t i = begin; i < end; ++i) ++hits[run][static_cast<size_t>(i)];
+      for (int64_t i = begin; i < end; ++i)
+        ++hits[run][static_cast<size_t>(i)];
     });
     for (const auto& run : hits) {
-      for (const int hit : run) ASSERT_EQ(hit, 1);
+      for (const int hit : run)
+        ASSERT_EQ(hit, 1);
     }
   }
   set_num_threads(before);

@@ -1,17 +1,17 @@
 // Optimizers against PyTorch's results, an independent double reference, and their own promises.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <functional>
-
 #include "autograd/grad_mode.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
 
 namespace weft {
 namespace {
@@ -34,7 +34,8 @@ Tensor parameter(const Shape& shape, uint64_t seed, DType dtype = f32) {
 // ---- against PyTorch ----
 
 const Named& golden() {
-  static const Named list = load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/optim.safetensors");
+  static const Named list =
+      load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/optim.safetensors");
   return list;
 }
 
@@ -54,11 +55,14 @@ const std::vector<std::pair<std::string, Make>>& cases() {
       {"sgd_decay", make<Sgd>({.lr = 0.1, .weight_decay = 0.05})},
       {"sgd_momentum", make<Sgd>({.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01})},
       {"sgd_dampening", make<Sgd>({.lr = 0.05, .momentum = 0.9, .dampening = 0.3})},
-      {"sgd_nesterov", make<Sgd>({.lr = 0.05, .momentum = 0.8, .weight_decay = 0.01, .nesterov = true})},
+      {"sgd_nesterov",
+       make<Sgd>({.lr = 0.05, .momentum = 0.8, .weight_decay = 0.01, .nesterov = true})},
       {"adam", make<Adam>({.lr = 0.02})},
-      {"adam_decay", make<Adam>({.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1})},
+      {"adam_decay",
+       make<Adam>({.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1})},
       {"adamw", make<AdamW>({.lr = 0.02})},
-      {"adamw_decay", make<AdamW>({.lr = 0.02, .beta1 = 0.7, .beta2 = 0.9, .eps = 1e-5, .weight_decay = 0.2})},
+      {"adamw_decay",
+       make<AdamW>({.lr = 0.02, .beta1 = 0.7, .beta2 = 0.9, .eps = 1e-5, .weight_decay = 0.2})},
   };
   return list;
 }
@@ -87,7 +91,8 @@ TEST(Optimizer, AgreesWithPyTorch) {
 struct Reference {
   std::vector<double> p, m, v;
 
-  void adamw(const std::vector<double>& g, int t, double lr, double b1, double b2, double eps, double decay) {
+  void adamw(const std::vector<double>& g, int t, double lr, double b1, double b2, double eps,
+             double decay) {
     for (size_t i = 0; i < p.size(); ++i) {
       p[i] -= lr * decay * p[i];
       m[i] = b1 * m[i] + (1 - b1) * g[i];
@@ -109,9 +114,11 @@ TEST(Optimizer, AdamWFollowsTheAlgorithmOverHundredSteps) {
     tensor.set_requires_grad();
     tensors.push_back(tensor);
     const auto values = tensor.to_vector<double>();
-    references.push_back({values, std::vector<double>(values.size()), std::vector<double>(values.size())});
+    references.push_back(
+        {values, std::vector<double>(values.size()), std::vector<double>(values.size())});
   }
-  optim::AdamW optimizer(tensors, {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-7, .weight_decay = 0.03});
+  optim::AdamW optimizer(
+      tensors, {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-7, .weight_decay = 0.03});
   for (int step = 1; step <= 100; ++step) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor grad = test::normal(shapes[i], 1000 + static_cast<uint64_t>(step) * 10 + i);
@@ -122,16 +129,20 @@ TEST(Optimizer, AdamWFollowsTheAlgorithmOverHundredSteps) {
   }
   EXPECT_EQ(optimizer.steps(), 100);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    test::expect_near(tensors[i], from_values(references[i].p, shapes[i]), 1e-11, to_string(shapes[i]));
+    test::expect_near(tensors[i], from_values(references[i].p, shapes[i]), 1e-11,
+                      to_string(shapes[i]));
   }
 }
 
 // Runs a model-like mix of parameters and returns all values.
-std::vector<float> run_mixed(int threads, const std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor>)>& make_one) {
+std::vector<float> run_mixed(
+    int threads,
+    const std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor>)>& make_one) {
   const int before = num_threads();
   set_num_threads(threads);
   std::vector<Tensor> tensors;
-  for (const Shape& shape : {Shape{10007}, Shape{1}, Shape{0}, Shape{333, 77}, Shape{4096}, Shape{4097}}) {
+  for (const Shape& shape :
+       {Shape{10007}, Shape{1}, Shape{0}, Shape{333, 77}, Shape{4096}, Shape{4097}}) {
     tensors.push_back(parameter(shape, tensors.size() + 1));
   }
   const auto optimizer = make_one(tensors);
@@ -152,7 +163,8 @@ std::vector<float> run_mixed(int threads, const std::function<std::unique_ptr<op
 
 TEST(Optimizer, BitsDependNotOnThreads) {
   const auto sgd = [](std::vector<Tensor> t) {
-    return std::make_unique<optim::Sgd>(t, optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+    return std::make_unique<optim::Sgd>(
+        t, optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
   };
   const auto adam = [](std::vector<Tensor> t) { return std::make_unique<optim::AdamW>(t); };
   EXPECT_EQ(run_mixed(1, sgd), run_mixed(4, sgd));
@@ -165,16 +177,24 @@ TEST(Update, BitsDependNotOnWhereARunBegins) {
   const Tensor g = test::normal({count}, 2, f32);
   const Tensor m = test::normal({count}, 3, f32);
   const Tensor v = to(test::normal({count}, 4, f32) * test::normal({count}, 4, f32), f32);
-  const optim::AdamStep adam{.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1,
-                             .decoupled = true, .correction1 = 0.1, .correction2 = 0.01};
+  const optim::AdamStep adam{.lr = 0.1,
+                             .beta1 = 0.9,
+                             .beta2 = 0.99,
+                             .eps = 1e-8,
+                             .weight_decay = 0.1,
+                             .decoupled = true,
+                             .correction1 = 0.1,
+                             .correction2 = 0.01};
   const optim::SgdStep sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
   const auto run = [&](const std::vector<int64_t>& borders) {
     const Tensor a = clone(p), b = clone(m), c = clone(v);
     const Tensor d = clone(p), e = clone(m);
     for (size_t i = 0; i + 1 < borders.size(); ++i) {
       const int64_t at = borders[i], size = borders[i + 1] - at;
-      optim::adam_update(adam, a.data<float>() + at, g.data<float>() + at, b.data<float>() + at, c.data<float>() + at, size);
-      optim::sgd_update(sgd, d.data<float>() + at, g.data<float>() + at, e.data<float>() + at, size);
+      optim::adam_update(adam, a.data<float>() + at, g.data<float>() + at, b.data<float>() + at,
+                         c.data<float>() + at, size);
+      optim::sgd_update(sgd, d.data<float>() + at, g.data<float>() + at, e.data<float>() + at,
+                        size);
     }
     auto values = a.to_vector<float>();
     for (const Tensor& t : {b, c, d, e}) {
@@ -204,7 +224,8 @@ TEST(Optimizer, SixteenBitParametersKeepSmallSteps) {
       wide_one.step();
     }
     // The master is exactly the f32 run; the parameter its rounding.
-    EXPECT_EQ(find(narrow_one.state_dict(), "master.0").to_vector<float>(), wide.to_vector<float>());
+    EXPECT_EQ(find(narrow_one.state_dict(), "master.0").to_vector<float>(),
+              wide.to_vector<float>());
     EXPECT_EQ(p.to_vector<float>(), to(wide.detach(), dtype).to_vector<float>());
     EXPECT_EQ(narrow_one.state_bytes(), 8 * 1000);
   }
@@ -225,14 +246,16 @@ TEST(Optimizer, MasterFollowsWhatIsWrittenIntoTheParameter) {
   optimizer.step();
   const auto after = find(optimizer.state_dict(), "master.0").to_vector<float>();
   EXPECT_EQ(after[2], 7.0f);
-  for (const size_t i : {0u, 1u, 3u}) EXPECT_EQ(after[i], before[i]);
+  for (const size_t i : {0u, 1u, 3u})
+    EXPECT_EQ(after[i], before[i]);
 }
 
 // ---- groups, skipping, memory ----
 
 TEST(Optimizer, GroupsHaveTheirOwnOptions) {
   const Tensor a = parameter({3}, 1), b = parameter({3}, 1);
-  optim::Sgd optimizer({{std::vector{a}, {.lr = 0.1}}, {std::vector{b}, {.lr = 0.2, .momentum = 0.9}}});
+  optim::Sgd optimizer(
+      {{std::vector{a}, {.lr = 0.1}}, {std::vector{b}, {.lr = 0.2, .momentum = 0.9}}});
   EXPECT_EQ(optimizer.groups(), 2);
   const auto start = a.to_vector<float>();
   a.set_grad(ones_like(a.detach()));
@@ -266,7 +289,8 @@ TEST(Optimizer, ParametersWithoutGradientAreLeftAlone) {
   unused.set_grad(ones_like(unused.detach()));
   const auto start = unused.to_vector<float>();
   optimizer.step();
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(unused.to_vector<float>()[i], start[i] - 0.1f, 1e-6);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(unused.to_vector<float>()[i], start[i] - 0.1f, 1e-6);
 }
 
 TEST(Optimizer, StateIsChargedToItsCategory) {
@@ -315,10 +339,12 @@ TEST(Optimizer, ZeroGradDropsOrFills) {
 // ---- saving ----
 
 TEST(Optimizer, StateSurvivesAFileAndContinuesBitForBit) {
-  const auto path = (std::filesystem::temp_directory_path() / "weft_optimizer_test.safetensors").string();
+  const auto path =
+      (std::filesystem::temp_directory_path() / "weft_optimizer_test.safetensors").string();
   for (const auto& [name, make_one] : cases()) {
     for (const DType dtype : {f32, bf16}) {
-      const auto steps = [&](optim::Optimizer& optimizer, const Tensor& p, uint64_t from, uint64_t to_step) {
+      const auto steps = [&](optim::Optimizer& optimizer, const Tensor& p, uint64_t from,
+                             uint64_t to_step) {
         for (uint64_t step = from; step < to_step; ++step) {
           p.set_grad(to(test::normal({50}, step + 7, f32), dtype));
           optimizer.step();
@@ -346,7 +372,8 @@ TEST(Optimizer, StateSurvivesAFileAndContinuesBitForBit) {
 TEST(Optimizer, LoadingNamesAllThatIsWrongAndChangesNothing) {
   const Tensor a = parameter({2}, 1), b = parameter({3}, 2);
   const auto step = [](optim::Optimizer& optimizer, std::initializer_list<Tensor> tensors) {
-    for (const Tensor& t : tensors) t.set_grad(ones_like(t.detach()));
+    for (const Tensor& t : tensors)
+      t.set_grad(ones_like(t.detach()));
     optimizer.step();
   };
   optim::Sgd optimizer(Named{{"a", a}, {"b", b}}, {.lr = 0.1, .momentum = 0.9});
@@ -368,21 +395,36 @@ TEST(Optimizer, LoadingNamesAllThatIsWrongAndChangesNothing) {
 
 TEST(Optimizer, ErrorsNameTheParameter) {
   const Tensor a = parameter({2}, 1);
-  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"fc.weight", a}, {"tied", a}}); }).find("tied"), std::string::npos);
-  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"ids", arange(3)}}); }).find("ids"), std::string::npos);
-  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"none", {}}}); }).find("none"), std::string::npos);
-  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"gaps", test::strided(test::leaf({2, 2}))}}); }).find("gaps"),
+  EXPECT_NE(error_of([&] {
+              optim::Sgd(Named{{"fc.weight", a}, {"tied", a}});
+            }).find("tied"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"result", a * 2.0}}); }).find("result"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              optim::Sgd(Named{{"ids", arange(3)}});
+            }).find("ids"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { optim::Sgd(Named{{"none", {}}}); }).find("none"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              optim::Sgd(Named{{"gaps", test::strided(test::leaf({2, 2}))}});
+            }).find("gaps"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              optim::Sgd(Named{{"result", a * 2.0}});
+            }).find("result"),
+            std::string::npos);
   for (const optim::SgdOptions& bad :
-       {optim::SgdOptions{.lr = -1}, optim::SgdOptions{.lr = NAN}, optim::SgdOptions{.nesterov = true},
-        optim::SgdOptions{.momentum = -0.1}, optim::SgdOptions{.weight_decay = -1},
+       {optim::SgdOptions{.lr = -1}, optim::SgdOptions{.lr = NAN},
+        optim::SgdOptions{.nesterov = true}, optim::SgdOptions{.momentum = -0.1},
+        optim::SgdOptions{.weight_decay = -1},
         optim::SgdOptions{.momentum = 0.9, .dampening = 0.1, .nesterov = true}}) {
-    EXPECT_NE(error_of([&] { optim::Sgd(std::vector{a}, bad); }).find("[sgd] expected"), std::string::npos);
+    EXPECT_NE(error_of([&] { optim::Sgd(std::vector{a}, bad); }).find("[sgd] expected"),
+              std::string::npos);
   }
-  for (const optim::AdamOptions& bad : {optim::AdamOptions{.beta1 = 1}, optim::AdamOptions{.beta2 = -0.1},
-                                        optim::AdamOptions{.eps = -1}, optim::AdamOptions{.weight_decay = -1}}) {
-    EXPECT_NE(error_of([&] { optim::AdamW(std::vector{a}, bad); }).find("[adamw] expected"), std::string::npos);
+  for (const optim::AdamOptions& bad :
+       {optim::AdamOptions{.beta1 = 1}, optim::AdamOptions{.beta2 = -0.1},
+        optim::AdamOptions{.eps = -1}, optim::AdamOptions{.weight_decay = -1}}) {
+    EXPECT_NE(error_of([&] { optim::AdamW(std::vector{a}, bad); }).find("[adamw] expected"),
+              std::string::npos);
   }
 }
 

@@ -1,14 +1,14 @@
 // Tensors for tests: random leaves, the same values in awkward layouts, comparison.
 #pragma once
 
+#include "core/random.h"
+#include "core/tensor.h"
+#include "ops/copy.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
-
-#include "core/random.h"
-#include "core/tensor.h"
-#include "ops/copy.h"
 
 namespace weft::test {
 
@@ -22,21 +22,27 @@ inline Tensor normal(const Shape& shape, uint64_t seed = 1, DType dtype = f64) {
 }
 
 // Uniform in [low, high], in `dtype`.
-inline Tensor uniform(const Shape& shape, double low, double high, uint64_t seed, DType dtype = f64) {
+inline Tensor uniform(const Shape& shape, double low, double high, uint64_t seed,
+                      DType dtype = f64) {
   const Tensor values = empty(shape, {.dtype = f64});
   fill_uniform({.seed = seed}, 0, values.data<double>(), values.numel());
   auto* x = values.data<double>();
-  for (int64_t i = 0; i < values.numel(); ++i) x[i] = low + (high - low) * x[i];
+  for (int64_t i = 0; i < values.numel(); ++i)
+    x[i] = low + (high - low) * x[i];
   return to(values, dtype);
 }
 
 // Relative error of a computation in `dtype` whose result is stored in it.
 inline double tolerance_of(DType dtype) {
   switch (dtype) {
-    case f64: return 1e-14;
-    case f32: return 2e-6;
-    case f16: return 1e-3;
-    default: return 8e-3;
+    case f64:
+      return 1e-14;
+    case f32:
+      return 2e-6;
+    case f16:
+      return 1e-3;
+    default:
+      return 8e-3;
   }
 }
 
@@ -47,25 +53,30 @@ inline Tensor leaf(const Shape& shape, uint64_t seed = 1) {
   return tensor;
 }
 
-// The same values with gaps between them and the dims in reverse order of memory: contiguous nowhere.
+// The same values with gaps between them and the dims in reverse order of memory: contiguous
+// nowhere.
 inline Tensor strided(const Tensor& x) {
   Shape reversed;
-  for (int i = x.dims() - 1; i >= 0; --i) reversed.push_back(x.shape()[i]);
+  for (int i = x.dims() - 1; i >= 0; --i)
+    reversed.push_back(x.shape()[i]);
   reversed.push_back(2);
   const Tensor buffer = empty(reversed, x.options());
   Strides strides = Strides::filled(x.dims(), 0);
-  for (int i = 0; i < x.dims(); ++i) strides[i] = buffer.strides()[x.dims() - 1 - i];
+  for (int i = 0; i < x.dims(); ++i)
+    strides[i] = buffer.strides()[x.dims() - 1 - i];
   const Tensor view = alias(buffer, x.shape(), strides);
   const auto values = x.to_vector<double>();
   // Odometer over the logical order.
   Shape at = Shape::filled(x.dims(), 0);
   for (const double value : values) {
     int64_t offset = 0;
-    for (int d = 0; d < x.dims(); ++d) offset += at[d] * strides[d];
+    for (int d = 0; d < x.dims(); ++d)
+      offset += at[d] * strides[d];
     if (x.dtype() == f64) view.data<double>()[offset] = value;
     if (x.dtype() == f32) view.data<float>()[offset] = static_cast<float>(value);
     if (x.dtype() == i64) view.data<int64_t>()[offset] = static_cast<int64_t>(value);
-    for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d) at[d] = 0;
+    for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d)
+      at[d] = 0;
   }
   view.set_requires_grad(x.requires_grad());
   return view;
@@ -79,7 +90,8 @@ inline Tensor repeated(const Shape& shape, double value = 0.7) {
   return view;
 }
 
-inline void expect_near(const Tensor& actual, const Tensor& expected, double relative, const std::string& what = "") {
+inline void expect_near(const Tensor& actual, const Tensor& expected, double relative,
+                        const std::string& what = "") {
   ASSERT_EQ(actual.shape(), expected.shape()) << what;
   const auto a = actual.to_vector<double>();
   const auto e = expected.to_vector<double>();

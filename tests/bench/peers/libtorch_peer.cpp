@@ -1,4 +1,5 @@
-// PyTorch's C++ side of `weft bench`: the workloads of torch_peer.py that a C++ program can be compared on.
+// PyTorch's C++ side of `weft bench`: the workloads of torch_peer.py that a C++ program can be
+// compared on.
 //
 //   libtorch_peer op   --threads N --json FILE
 //   libtorch_peer step --threads N --model mlp|cnn --global-batch N --json FILE
@@ -20,7 +21,8 @@ namespace {
 
 template <class Function>
 double median_seconds(Function function, int rounds, int warm_up) {
-  for (int i = 0; i < warm_up; ++i) function();
+  for (int i = 0; i < warm_up; ++i)
+    function();
   std::vector<double> seconds;
   for (int i = 0; i < rounds; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -49,7 +51,8 @@ struct Output {
 double time_add(const torch::Tensor& left, const torch::Tensor& right) {
   constexpr int repeats = 1000;
   const auto many = [&] {
-    for (int i = 0; i < repeats; ++i) torch::Tensor sum = left + right;
+    for (int i = 0; i < repeats; ++i)
+      torch::Tensor sum = left + right;
   };
   return median_seconds(many, 15, 3) / repeats;
 }
@@ -85,7 +88,8 @@ void bench_cnn(const Output& output, std::int64_t batch) {
   torch::nn::Linear linear2(128, 10);
   std::vector<torch::Tensor> parameters;
   const auto collect = [&](const torch::nn::Module& module) {
-    for (const auto& parameter : module.parameters()) parameters.push_back(parameter);
+    for (const auto& parameter : module.parameters())
+      parameters.push_back(parameter);
   };
   collect(*conv1);
   collect(*conv2);
@@ -113,7 +117,8 @@ void bench_cnn(const Output& output, std::int64_t batch) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   std::map<std::string, std::string> flags;
-  for (int i = 2; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
+  for (int i = 2; i + 1 < argc; i += 2)
+    flags[argv[i]] = argv[i + 1];
   const std::string model = flags["--model"];
   if (what != "op" && !(what == "step" && (model == "mlp" || model == "cnn"))) return 3;
 

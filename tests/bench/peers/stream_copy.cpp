@@ -1,4 +1,5 @@
-// The memory speed that optimizers are held against: STREAM's copy of 256 MiB, read and written bytes counted.
+// The memory speed that optimizers are held against: STREAM's copy of 256 MiB, read and written
+// bytes counted.
 //   stream_copy stream --threads N --json FILE
 
 #include <omp.h>

@@ -20,14 +20,19 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
-def median_seconds(function, rounds, warm_up):
+def median_seconds(function, rounds, warm_up, budget=20.0):
+    """The median of `rounds` timings, or of at least three once `budget` seconds are spent."""
+    begin = time.perf_counter()
     for _ in range(warm_up):
         function()
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
         function()
-        seconds.append(time.perf_counter() - start)
+        now = time.perf_counter()
+        seconds.append(now - start)
+        if len(seconds) >= 3 and now - begin > budget:
+            break
     return statistics.median(seconds)
 
 
