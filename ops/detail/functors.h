@@ -1,4 +1,5 @@
 // Elementwise functions and their gradients, written once for every device.
+// Length: one functor a row of elementwise.def; they are read as one table.
 //
 // A functor's fwd and bwd are templates over the value V: float or double on a GPU and in tests, a
 // vector register of them on the CPU, int64 where the function keeps integers. 16-bit floats never

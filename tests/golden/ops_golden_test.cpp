@@ -253,7 +253,7 @@ std::vector<std::string> names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OpsGolden, testing::ValuesIn(names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& one) { return one.param; });
 
 TEST(OpsGolden, HasAFunctionForEveryCase) {
   for (const auto& [name, one] : golden())

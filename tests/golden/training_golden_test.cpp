@@ -95,7 +95,7 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(All, TrainingGolden,
                          testing::Values("mlp_sgd", "mlp_adamw", "cnn_sgd", "cnn_adamw"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& one) { return one.param; });
 
 }  // namespace
 }  // namespace weft

@@ -3,7 +3,7 @@
 
 #include "ops/conv.h"
 #include "ops/detail/conv_shape.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 namespace weft::test {
 
