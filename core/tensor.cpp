@@ -135,6 +135,7 @@ Tensor Tensor::detach() const {
 
 bool Tensor::is_channels_last() const {
   if (dims() != 4) return false;
+  if (numel() == 0) return true;  // as is_contiguous has it: no elements, no order
   const Strides wanted = channels_last_strides(shape());
   for (int i = 0; i < 4; ++i) {
     if (shape()[i] != 1 && strides()[i] != wanted[i]) return false;

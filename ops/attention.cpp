@@ -250,7 +250,7 @@ class Attention {
 template <class T>
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
               const Shape& batch) {
-  const auto prepared = [&batch](const Tensor& x) {
+  const auto prepared = [batch](const Tensor& x) {
     return expand(to(x.detach(), dtype_of<T>), with_matrix(batch, x.size(-2), x.size(-1)));
   };
   const Tensor& mask = options.mask;
