@@ -70,10 +70,13 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
   std::unique_ptr<optim::Optimizer> optimizer;
   if (name.ends_with("sgd")) {
     optimizer = std::make_unique<optim::Sgd>(
-        model->parameters(), optim::SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 1e-4});
+        model->parameters(),
+        optim::SgdOptions{
+            .lr = model_name == "mlp" ? 0.02 : 0.005, .momentum = 0.9, .weight_decay = 1e-4});
   } else {
     optimizer = std::make_unique<optim::AdamW>(
-        model->parameters(), optim::AdamOptions{.lr = 1e-3, .weight_decay = 0.01});
+        model->parameters(),
+        optim::AdamOptions{.lr = model_name == "mlp" ? 1e-3 : 1e-4, .weight_decay = 0.01});
   }
   Tensor expected;
   for (const NamedTensor& entry :
