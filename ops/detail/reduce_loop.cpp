@@ -64,8 +64,9 @@ struct Job {
   void store(int64_t output, const T* values, int64_t number) const {
     store_run(out.raw() + output * size_of(out.dtype()), out.dtype(), 1, values, number);
   }
-  // Folds lanes `pitch` apart into the first.
-  void fold_lanes(T* lanes, int64_t pitch) const {
+  // Folds the lanes of a strip into the first.
+  void fold_strip(T* lanes) const {
+    constexpr int64_t pitch = kReduceColumns<T>;
     for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
       reducer.combine(lanes, lanes + half * pitch, half * pitch);
   }
@@ -93,8 +94,8 @@ void reduce_rows(const Job<T>& job) {
     T results[kBatch];
     int64_t batched = 0;
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t output = task / pieces;
-      const int64_t first = task % pieces * kReducePiece;
+      const int64_t output = pieces == 1 ? task : task / pieces;
+      const int64_t first = (task - output * pieces) * kReducePiece;
       const int64_t length = std::min(kReducePiece, count - first);
       const int64_t base = job.space.kept.offset(output);
       const T* in = scratch;
@@ -114,7 +115,7 @@ void reduce_rows(const Job<T>& job) {
       }
       T lanes[kReduceLanes];
       job.reducer.row(in, length, &center, lanes, job.reducer.functor);
-      job.fold_lanes(lanes, 1);
+      job.reducer.fold(lanes);
       results[batched++] = lanes[0];
       if (batched == kBatch || task + 1 == end) {
         job.store(output + 1 - batched, results, batched);
@@ -128,7 +129,7 @@ void reduce_rows(const Job<T>& job) {
                  for (int64_t output = begin; output < end; ++output) {
                    T* lanes = partial.data<T>() + output * pieces * kReduceLanes;
                    job.fold_pieces(lanes, kReduceLanes);
-                   job.fold_lanes(lanes, 1);
+                   job.reducer.fold(lanes);
                    job.store(output, lanes, 1);
                  }
                });
@@ -191,7 +192,7 @@ void reduce_columns(const Job<T>& job) {
   const Tensor partial =
       pieces > 1 ? empty({all * pieces * kSize}, {.dtype = dtype_of<T>}) : Tensor();
   const auto finish = [&](int64_t strip, T* lanes) {
-    job.fold_lanes(lanes, kReduceColumns<T>);
+    job.fold_strip(lanes);
     const int64_t column = strip % strips * kReduceColumns<T>;
     job.store(strip / strips * inner + column, lanes, std::min(kReduceColumns<T>, inner - column));
   };

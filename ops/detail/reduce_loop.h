@@ -35,6 +35,8 @@ struct Reducer {
                   void* lanes, const void* functor);
   // into[i] = combine(into[i], from[i])
   void (*combine)(void* into, const void* from, int64_t count);
+  // Folds eight neighbouring lanes into the first.
+  void (*fold)(void* lanes);
   const void* functor;
 };
 

@@ -148,6 +148,7 @@ template <class R, class T>
 struct ReduceKernels {
   using V = Packet<T>;
   static constexpr int64_t kVectors = kReduceLanes / kLanes<T>;
+  static constexpr int64_t kAhead = 8;  // rows to fetch before they are used
 
   static V filled(T value) { return V{} + value; }
   static V load_some(const T* from, int64_t count) {  // the rest repeats the first
@@ -203,6 +204,11 @@ struct ReduceKernels {
                 R::template identity<T>());
     for (int64_t i = 0; i < count; ++i) {
       const T* in = static_cast<const T*>(rows[i]);
+      if (i + kAhead < count) {  // rows may lie pages apart, where processors do not look ahead
+        const char* next = static_cast<const char*>(rows[i + kAhead]);
+        for (int64_t k = 0; k < width * static_cast<int64_t>(sizeof(T)); k += 64)
+          __builtin_prefetch(next + k);
+      }
       T* to = static_cast<T*>(lanes) + i % kReduceLanes * kReduceColumns<T>;
       for (int64_t k = 0; k < whole; k += kLanes<T>) {
         store(to + k, r.combine(load_packet<T>(to + k),
@@ -212,6 +218,15 @@ struct ReduceKernels {
         const V last = r.map(load_some(in + whole, width - whole), load_packet<T>(c + whole));
         store(to + whole, r.combine(load_packet<T>(to + whole), last));
       }
+    }
+  }
+
+  static void fold(void* lanes) {
+    const R r{};
+    T* a = static_cast<T*>(lanes);
+    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2) {
+      for (int64_t i = 0; i < half; ++i)
+        a[i] = r.combine(a[i], a[i + half]);
     }
   }
 
@@ -231,7 +246,7 @@ struct ReduceKernels {
 template <class R, class T>
 Reducer reducer_of(const R& r) {
   using Kernels = ReduceKernels<R, T>;
-  return {Kernels::row, Kernels::columns, Kernels::combine, &r};
+  return {Kernels::row, Kernels::columns, Kernels::combine, Kernels::fold, &r};
 }
 
 // in[0..count) reduced in the order that ops/detail/reduce_loop.h lays down.
