@@ -30,6 +30,8 @@ std::vector<Tensor> gradients(const Tensor& root, std::span<const Tensor> leaves
 // sum + value, reusing sum's memory when nothing else can see it; a copy of value when sum is
 // undefined and value is shared. Defined beside the operators, which this layer cannot see.
 Tensor accumulate(Tensor sum, Tensor value);
+// sum += value. Defined beside the operators, too.
+void add_into(const Tensor& sum, const Tensor& value);
 // A dense copy of `value` in the layout of `like`. Defined beside the operators, too.
 Tensor copy_in_layout_of(const Tensor& like, const Tensor& value);
 

@@ -24,7 +24,12 @@ LeafState& LeafState::of(TensorBody& leaf) {
 void LeafState::receive(const Tensor& leaf, Tensor gradient) {
   // Hooks may remove themselves: walk a copy.
   for (const auto& [id, hook] : std::vector(grad_hooks)) {
-    if (Tensor replaced = hook(gradient); replaced.defined()) gradient = std::move(replaced);
+    Tensor replaced = hook(gradient);
+    if (!replaced.defined()) continue;
+    WEFT_CHECK(replaced.shape() == leaf.shape() && replaced.dtype() == leaf.dtype(), "grad_hook",
+               "expected a gradient of shape ", leaf.shape(), " and dtype ", leaf.dtype(), ", got ",
+               replaced.shape(), " and ", replaced.dtype());
+    gradient = std::move(replaced);
   }
   const bool exclusive = gradient.body()->use_count() == 1 &&
                          gradient.storage()->use_count() == 1 &&
@@ -32,7 +37,10 @@ void LeafState::receive(const Tensor& leaf, Tensor gradient) {
   // Optimizers step over parameter and gradient as flat runs: both have one layout.
   const bool same_layout =
       gradient.strides() == leaf.strides() || (gradient.is_contiguous() && leaf.is_contiguous());
-  if (grad.defined()) {
+  if (grad.defined() && grad.is_dense()) {
+    add_into(grad, gradient);  // in place: it may be a view of a flat buffer
+  } else if (grad.defined()) {
+    const CategoryScope scope(Category::gradients);
     grad = accumulate(std::move(grad), std::move(gradient));
   } else if (exclusive && same_layout) {
     gradient.storage()->recharge(Category::gradients);

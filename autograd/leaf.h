@@ -9,7 +9,7 @@
 namespace weft {
 
 // Called with a leaf's summed gradient of one backward, before it is added to grad(). A defined
-// result takes its place.
+// result takes its place; it must have the leaf's shape and dtype.
 using GradHook = std::function<Tensor(const Tensor& gradient)>;
 // Called with the leaf once its grad() holds the sum: all of its uses in this backward have been
 // counted.

@@ -1,5 +1,7 @@
 #include "autograd/node.h"
 
+#include <utility>
+
 namespace weft {
 namespace {
 thread_local uint64_t t_sequence = 0;
@@ -25,14 +27,16 @@ uint64_t next_sequence() {
 }
 
 void Node::destroy() {
-  static thread_local std::vector<Node*> doomed;
+  // A list through the nodes themselves: it needs no memory, and works while a thread or the
+  // process ends.
+  static thread_local Node* doomed = nullptr;
   static thread_local bool draining = false;
-  doomed.push_back(this);
+  next_doomed_ = doomed;
+  doomed = this;
   if (draining) return;
   draining = true;
-  while (!doomed.empty()) {
-    Node* node = doomed.back();
-    doomed.pop_back();
+  while (doomed) {
+    Node* node = std::exchange(doomed, doomed->next_doomed_);
     delete node;  // what it alone held alive arrives in `doomed`
   }
   draining = false;

@@ -81,6 +81,7 @@ class Node : public RefCounted {
   const char* name_;
   uint32_t outputs_;
   uint64_t sequence_;
+  Node* next_doomed_ = nullptr;
 };
 
 // Sequence number that the next node of this thread will get.

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace weft {
@@ -21,6 +22,8 @@ constexpr int kClasses = kSmallClasses + 8 * 44;
 constexpr int kThreadClasses = kSmallClasses + 8 * 5;
 constexpr size_t kThreadDepth = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
+// More than a process can have; the last class ends far above.
+constexpr int64_t kAddressable = int64_t{1} << 47;
 
 int class_of(int64_t bytes) {
   if (bytes <= 1024) return static_cast<int>((std::max<int64_t>(bytes, 1) + 63) / 64) - 1;
@@ -49,6 +52,13 @@ void* system_allocate(int64_t bytes) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
+#define WEFT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_ASAN 1
+#endif
+#endif
+#ifdef WEFT_ASAN
 constexpr bool kCaching = false;  // a reused block would hide a use after free from the sanitizer
 #else
 constexpr bool kCaching = true;
@@ -65,9 +75,13 @@ class CentralCache {
     list.pop_back();
     return block;
   }
-  void put(int size_class, void* block) {
+  void put(int size_class, void* block) noexcept {
     const std::lock_guard lock(mutex_);
-    lists_[static_cast<size_t>(size_class)].push_back(block);
+    try {
+      lists_[static_cast<size_t>(size_class)].push_back(block);
+    } catch (const std::bad_alloc&) {  // the list could not grow
+      std::free(block);
+    }
   }
   void clear() {
     const std::lock_guard lock(mutex_);
@@ -115,9 +129,15 @@ ThreadCache& thread_cache() {
   return cache;
 }
 
+[[noreturn]] void out_of_memory(int64_t bytes) {
+  throw OutOfMemory(concat(
+      {"[memory] the system has no ", format_bytes(bytes), " left\n", current_ledger().report()}));
+}
+
 }  // namespace
 
 void* allocate_cached(int64_t bytes) {
+  if (bytes > kAddressable) out_of_memory(bytes);
   const int size_class = class_of(bytes);
   if (kCaching) {
     if (size_class < kThreadClasses && !ThreadCache::closed()) {
@@ -134,10 +154,7 @@ void* allocate_cached(int64_t bytes) {
     release_cached_memory();
     block = system_allocate(rounded);
   }
-  if (!block) {
-    throw OutOfMemory(concat({"[memory] the system has no ", format_bytes(rounded), " left\n",
-                              current_ledger().report()}));
-  }
+  if (!block) out_of_memory(rounded);
   return block;
 }
 

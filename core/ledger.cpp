@@ -17,22 +17,35 @@ std::string to_string(Category category) {
   return kNames[static_cast<size_t>(category)];
 }
 
-void Ledger::Count::add(int64_t bytes) {
-  const int64_t now = current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+void Ledger::Count::raise_peak(int64_t now) {
   int64_t seen = peak.load(std::memory_order_relaxed);
   while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
   }
 }
 
-void Ledger::charge(Category category, int64_t bytes) {
-  const int64_t limit = this->limit();
-  if (limit > 0 && current_total() + bytes > limit) {
+void Ledger::check_room(Category category, int64_t bytes) const {
+  const int64_t most = limit();
+  if (most > 0 && bytes > most - current_total()) {
     throw OutOfMemory(
-        concat({"[memory] expected at most ", format_bytes(limit),
+        concat({"[memory] expected at most ", format_bytes(most),
                 " on this rank, got a request of ", format_bytes(bytes), " for ", category,
                 " on top of ", format_bytes(current_total()), "\n", report()}));
   }
-  total_.add(bytes);
+}
+
+void Ledger::charge(Category category, int64_t bytes) {
+  int64_t before = total_.current.load(std::memory_order_relaxed);
+  for (;;) {
+    const int64_t most = limit();
+    if (most > 0 && bytes > most - before) {
+      check_room(category, bytes);  // passes if another thread has given memory back meanwhile
+      before = total_.current.load(std::memory_order_relaxed);
+    } else if (total_.current.compare_exchange_weak(before, before + bytes,
+                                                    std::memory_order_relaxed)) {
+      break;
+    }
+  }
+  total_.raise_peak(before + bytes);
   slot(category).add(bytes);
 }
 

@@ -38,7 +38,10 @@ class Ledger {
   // `limit` in bytes, 0 for none.
   explicit Ledger(int64_t limit = 0) : limit_(limit) {}
 
-  // Adds bytes, or throws OutOfMemory and changes nothing.
+  // Throws OutOfMemory if `bytes` more would pass the limit.
+  void check_room(Category category, int64_t bytes) const;
+  // Adds bytes, or throws OutOfMemory and changes nothing. Threads that charge at once stay within
+  // the limit, too.
   void charge(Category category, int64_t bytes);
   void credit(Category category, int64_t bytes);
   void move(Category from, Category to, int64_t bytes);
@@ -63,7 +66,10 @@ class Ledger {
   struct Count {
     std::atomic<int64_t> current{0};
     std::atomic<int64_t> peak{0};
-    void add(int64_t bytes);
+    void add(int64_t bytes) {
+      raise_peak(current.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+    }
+    void raise_peak(int64_t now);
   };
   Count& slot(Category category) { return counts_[static_cast<size_t>(category)]; }
   const Count& slot(Category category) const { return counts_[static_cast<size_t>(category)]; }

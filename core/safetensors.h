@@ -1,10 +1,11 @@
 // The safetensors file format: an 8-byte little-endian header length, a JSON header that names
-// dtype, shape and place of every tensor, then the bytes. Python's `safetensors` reads what this
-// writes, and the other way round.
+// dtype, shape and place of every tensor, then the bytes, row-major. Python's `safetensors` reads
+// what this writes, and the other way round (https://github.com/huggingface/safetensors, "Format").
 #pragma once
 
 #include "core/tensor.h"
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,18 +18,22 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Writes the tensors (any strides; stored row-major) and the string metadata. The file appears
-// whole or not at all: it is written beside `path`, synced and renamed, so that a failure leaves an
-// earlier file as it was. Names must differ.
+// Writes the tensors (any strides, of all dtypes) and the string metadata. The data begins at a
+// multiple of 64 bytes, and wider dtypes come first, so that every tensor lies aligned for those
+// who map the file. Names must differ and be UTF-8. The file appears whole or not at all: it is
+// written beside `path`, synced and renamed, so that a failure leaves an earlier file as it was and
+// nothing else behind.
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       std::span<const std::pair<std::string, std::string>> metadata = {});
 
-// Reads all tensors, in the order of their places. Header, names, dtypes, shapes and places are
-// checked against the file's size before anything is allocated; what is wrong throws an Error
-// naming the file and the tensor.
+// Reads all tensors, in the order of the header (that of saving). Header, names, dtypes, shapes and
+// places are checked against the file's size before anything is allocated; what is wrong throws an
+// Error naming the file and the tensor.
 std::vector<NamedTensor> load_safetensors(const std::string& path);
+// The file's string metadata, in its order.
+std::vector<std::pair<std::string, std::string>> load_safetensors_metadata(const std::string& path);
 
-// The same from memory; `name` stands for the file in errors.
+// load_safetensors from memory; `name` stands for the file in errors.
 std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
                                            const std::string& name);
 

@@ -15,12 +15,13 @@ Ref<Storage> Storage::allocate(int64_t bytes) {
   static_assert(sizeof(Storage) <= kHeader);
   Ledger& ledger = current_ledger();
   const Category category = current_category();
-  ledger.charge(category, bytes);
-  void* block;
+  // Charged once the memory is there, so that a refusal leaves no trace in the peaks.
+  ledger.check_room(category, bytes);
+  void* block = allocate_cached(bytes > INT64_MAX - kHeader ? bytes : kHeader + bytes);
   try {
-    block = allocate_cached(kHeader + bytes);
+    ledger.charge(category, bytes);
   } catch (...) {
-    ledger.credit(category, bytes);
+    free_cached(block, kHeader + bytes);
     throw;
   }
   auto* storage = new (block) Storage(static_cast<std::byte*>(block) + kHeader, bytes);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 
 namespace weft {
 namespace {
@@ -49,15 +50,29 @@ void for_each_offset(const Tensor& tensor, F visit) {
   }
 }
 
+// A number as T. A real number that an integer type cannot hold becomes the nearest it can; NaN
+// becomes 0.
+template <class T, class S>
+T convert(S value) {
+  if constexpr (std::is_integral_v<T> && std::is_floating_point_v<S>) {
+    if (value != value) return 0;
+    if (value <= static_cast<S>(std::numeric_limits<T>::min()))
+      return std::numeric_limits<T>::min();
+    if (value >= static_cast<S>(std::numeric_limits<T>::max()))
+      return std::numeric_limits<T>::max();
+  }
+  return static_cast<T>(value);
+}
+
 template <class T>
 T read(const std::byte* at, DType dtype) {
   return dispatch_all(dtype, [&]<class S>() -> T {
     S value;
     std::memcpy(&value, at, sizeof value);
     if constexpr (std::is_same_v<S, BFloat16> || std::is_same_v<S, Float16>) {
-      return static_cast<T>(static_cast<float>(value));
+      return convert<T>(static_cast<float>(value));
     } else {
-      return static_cast<T>(value);
+      return convert<T>(value);
     }
   });
 }
@@ -103,15 +118,20 @@ Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& sh
   const int64_t numel = checked_numel(shape, width, "view_of");
   WEFT_CHECK(shape.dims() == strides.dims(), "view_of", "expected as many strides as sizes, got ",
              shape, " and ", strides);
-  int64_t last = 0;
+  int64_t count = numel > 0 ? 1 : 0;  // elements from the first to the last
+  int64_t bytes = 0;
+  bool overflow = false;
   for (int i = 0; i < shape.dims(); ++i) {
     WEFT_CHECK(strides[i] >= 0, "view_of", "expected strides of 0 or more, got ", strides);
-    last += numel > 0 ? (shape[i] - 1) * strides[i] : 0;
+    int64_t reach = 0;
+    if (numel > 0) overflow = overflow || __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
+    overflow = overflow || __builtin_add_overflow(count, reach, &count);
   }
-  const int64_t end = numel > 0 ? byte_offset + (last + 1) * width : byte_offset;
-  WEFT_CHECK(byte_offset >= 0 && end <= storage->bytes() && byte_offset % width == 0, "view_of",
-             "expected a view inside ", storage->bytes(), " bytes, got bytes ", byte_offset, " to ",
-             end);
+  overflow = overflow || __builtin_mul_overflow(count, width, &bytes);
+  WEFT_CHECK(!overflow && byte_offset >= 0 && byte_offset <= storage->bytes() &&
+                 bytes <= storage->bytes() - byte_offset && byte_offset % width == 0,
+             "view_of", "expected a view inside ", storage->bytes(), " bytes, got shape ", shape,
+             " and strides ", strides, " of ", dtype, " from byte ", byte_offset);
   return make(storage, storage->data() + byte_offset, shape, strides, dtype, numel);
 }
 

@@ -60,8 +60,8 @@ class Tensor {
   const Strides& strides() const { return body_->strides; }
   int dims() const { return body_->shape.dims(); }
   // Size of a dim; negative dims count from the end.
-  int64_t size(int64_t dim) const { return body_->shape[wrap_dim(dim, dims(), "size")]; }
-  int64_t stride(int64_t dim) const { return body_->strides[wrap_dim(dim, dims(), "stride")]; }
+  int64_t size(int64_t dim) const { return body_->shape[own_dim(dim, "size")]; }
+  int64_t stride(int64_t dim) const { return body_->strides[own_dim(dim, "stride")]; }
   int64_t numel() const { return body_->numel; }
   int64_t bytes() const { return body_->numel * size_of(body_->dtype); }
   DType dtype() const { return body_->dtype; }
@@ -92,7 +92,8 @@ class Tensor {
   // The value of a one-element tensor.
   double item() const;
   int64_t item_int() const;
-  // All elements in logical (row-major) order, converted to T.
+  // All elements in logical (row-major) order, converted to T. Real numbers that an integer type
+  // (item_int, too) cannot hold become the nearest that it can, NaN becomes 0.
   template <class T>
   std::vector<T> to_vector() const;
 
@@ -108,7 +109,8 @@ class Tensor {
   // Leaves only, floating types only. Returns the tensor itself.
   const Tensor& set_requires_grad(bool value = true) const;
   bool is_leaf() const { return !body_->producer; }
-  // The gradient that backward accumulated into this leaf; undefined if none.
+  // The gradient that backward accumulated into this leaf; undefined if none. A later backward adds
+  // to it in place.
   Tensor grad() const;
   // Replaces it; an undefined tensor drops it.
   void set_grad(const Tensor& grad) const;
@@ -116,6 +118,12 @@ class Tensor {
   void backward() const;
 
  private:
+  // wrap_dim, which lets operators take dim 0 of a 0-dim tensor, would point past the sizes there.
+  int own_dim(int64_t dim, const char* op) const {
+    WEFT_CHECK(dims() > 0, op, "expected a dim of the tensor, got ", dim, " for a 0-dim tensor");
+    return wrap_dim(dim, dims(), op);
+  }
+
   Ref<TensorBody> body_;
 };
 

@@ -84,6 +84,11 @@ Tensor accumulate(Tensor sum, Tensor value) {
   return exclusive ? add_(sum, value) : add(sum, value);
 }
 
+void add_into(const Tensor& sum, const Tensor& value) {
+  const NoGrad no_grad;
+  add_(sum, value);
+}
+
 Tensor copy_in_layout_of(const Tensor& like, const Tensor& value) {
   Tensor out = empty_like(like, value.dtype());
   write(out, value);
