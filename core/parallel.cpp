@@ -21,15 +21,54 @@
 #ifdef WEFT_TSAN
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
+#define WEFT_NO_TSAN __attribute__((no_sanitize("thread"), noinline))
 #else
 static inline void __tsan_acquire(void*) {}
 static inline void __tsan_release(void*) {}
+#define WEFT_NO_TSAN
 #endif
 
 namespace weft {
 namespace {
 
 thread_local int t_threads = 0;
+
+// One parallel loop, as its threads share it.
+struct Loop {
+  int64_t begin;
+  int64_t end;
+  int64_t grain;
+  int64_t grains;
+  RangeFunction function;
+  Ledger& ledger;
+  Category category;
+  std::exception_ptr error = nullptr;
+  std::mutex error_mutex = {};
+  char fork = 0;
+  char join = 0;
+
+  void run_piece(int64_t piece, int64_t pieces) {
+    __tsan_acquire(&fork);
+    const int64_t first = begin + grains * piece / pieces * grain;
+    const int64_t last = std::min(end, begin + grains * (piece + 1) / pieces * grain);
+    try {
+      const LedgerScope ledger_scope(ledger);
+      const CategoryScope category_scope(category);
+      if (first < last) function(first, last);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+    __tsan_release(&join);
+  }
+};
+
+// Apart from the rest because what the compiler passes to the threads here is written after any
+// word to ThreadSanitizer and read before the next.
+WEFT_NO_TSAN void fork_and_join(Loop& loop, int pieces) {
+#pragma omp parallel num_threads(pieces)
+  loop.run_piece(omp_get_thread_num(), omp_get_num_threads());
+}
 
 }  // namespace
 
@@ -50,32 +89,11 @@ void detail::parallel_run(int64_t begin, int64_t end, int64_t grain, RangeFuncti
       static_cast<int>(std::min<int64_t>(grains, omp_in_parallel() ? 1 : num_threads()));
   if (pieces <= 1) return function(begin, end);
 
-  std::exception_ptr error;
-  std::mutex error_mutex;
-  char fork = 0;
-  char join = 0;
-  Ledger& ledger = current_ledger();
-  const Category category = current_category();
-  __tsan_release(&fork);
-#pragma omp parallel num_threads(pieces)
-  {
-    __tsan_acquire(&fork);
-    const int64_t piece = omp_get_thread_num();
-    const int64_t team = omp_get_num_threads();
-    const int64_t first = begin + grains * piece / team * grain;
-    const int64_t last = std::min(end, begin + grains * (piece + 1) / team * grain);
-    try {
-      const LedgerScope ledger_scope(ledger);
-      const CategoryScope category_scope(category);
-      if (first < last) function(first, last);
-    } catch (...) {
-      const std::lock_guard lock(error_mutex);
-      if (!error) error = std::current_exception();
-    }
-    __tsan_release(&join);
-  }
-  __tsan_acquire(&join);
-  if (error) std::rethrow_exception(error);
+  Loop loop{begin, end, grain, grains, function, current_ledger(), current_category()};
+  __tsan_release(&loop.fork);
+  fork_and_join(loop, pieces);
+  __tsan_acquire(&loop.join);
+  if (loop.error) std::rethrow_exception(loop.error);
 }
 
 }  // namespace weft
