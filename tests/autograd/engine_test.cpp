@@ -5,7 +5,7 @@
 #include "autograd/record.h"
 #include "core/ledger.h"
 #include "ops/ops.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -185,11 +185,12 @@ TEST(Backward, NodesWithSeveralOutputs) {
     *out.data<double>() = 1;
   std::vector<bool> arrived;
   const std::vector<Tensor> ins = {x};
-  record("three", outs, inputs(ins), [&](std::span<const Tensor> gradients, Gradients& to) {
-    for (const Tensor& gradient : gradients)
-      arrived.push_back(gradient.defined());
-    to.set(0, gradients[2]);
-  });
+  record("three", outs, inputs(std::span<const Tensor>(ins)),
+         [&](std::span<const Tensor> gradients, Gradients& to) {
+           for (const Tensor& gradient : gradients)
+             arrived.push_back(gradient.defined());
+           to.set(0, gradients[2]);
+         });
   (outs[2] * 5.0 + outs[0]).backward();
   EXPECT_EQ(arrived, (std::vector<bool>{true, false, true}));
   EXPECT_EQ(x.grad().item(), 5);

@@ -3,7 +3,7 @@
 #include "autograd/record.h"
 #include "core/random.h"
 #include "ops/ops.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 

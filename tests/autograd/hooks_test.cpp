@@ -1,7 +1,7 @@
 #include "autograd/engine.h"
 #include "autograd/leaf.h"
 #include "ops/ops.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 

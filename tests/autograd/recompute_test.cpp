@@ -7,7 +7,7 @@
 #include "core/ledger.h"
 #include "core/random.h"
 #include "ops/ops.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -183,7 +183,7 @@ TEST(Recompute, AnInnerFunctionMayCaptureTheOuterOnesInput) {
   const Tensor y = recompute1(
       [](Inputs in) {
         const Tensor own = in[0];
-        return recompute1([&own](Inputs inner) { return inner[0] * own; }, sin(own));
+        return recompute1([own](Inputs inner) { return inner[0] * own; }, sin(own));
       },
       x);
   sum(y).backward();

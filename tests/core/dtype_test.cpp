@@ -1,7 +1,7 @@
 #include "core/dtype.h"
 
 #include "core/device.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "core/ledger.h"
 #include "core/storage.h"
 #include "core/tensor.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 

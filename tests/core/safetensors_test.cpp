@@ -1,7 +1,7 @@
 #include "core/safetensors.h"
 
 #include "core/ledger.h"
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

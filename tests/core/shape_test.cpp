@@ -1,6 +1,6 @@
 #include "core/shape.h"
 
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "core/tensor.h"
 
-#include "support/tensors.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 
