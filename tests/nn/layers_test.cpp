@@ -1,9 +1,5 @@
-// Layers: what they compute, how they start, how they name their parameters; gradients of attention.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <numeric>
-
+// Layers: what they compute, how they start, how they name their parameters; gradients of
+// attention.
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "autograd/gradcheck.h"
@@ -11,6 +7,11 @@
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
 
 namespace weft {
 namespace {
@@ -28,7 +29,8 @@ Moments moments(const Tensor& tensor) {
     m.low = std::min(m.low, v);
     m.high = std::max(m.high, v);
   }
-  for (const double v : values) m.deviation += (v - m.mean) * (v - m.mean) / static_cast<double>(values.size());
+  for (const double v : values)
+    m.deviation += (v - m.mean) * (v - m.mean) / static_cast<double>(values.size());
   m.deviation = std::sqrt(m.deviation);
   return m;
 }
@@ -60,7 +62,8 @@ TEST(Init, Fans) {
 
 TEST(Init, Statistics) {
   manual_seed(1);
-  const Tensor w = empty({200, 300}).set_requires_grad();  // a leaf: initialisers need no NoGrad around them
+  const Tensor w =
+      empty({200, 300}).set_requires_grad();  // a leaf: initialisers need no NoGrad around them
   expect_uniform(nn::init::xavier_uniform_(w, 2), 2 * std::sqrt(6.0 / 500));
   expect_normal(nn::init::xavier_normal_(w), std::sqrt(2.0 / 500));
   expect_uniform(nn::init::kaiming_uniform_(w), std::sqrt(6.0 / 300));
@@ -86,12 +89,15 @@ TEST(Init, SameSeedSameValues) {
 }
 
 TEST(Init, OrthogonalVectors) {
-  for (const Shape& shape : {Shape{5, 12}, Shape{12, 5}, Shape{6, 2, 3}, Shape{9, 2, 2}, Shape{1, 1}}) {
+  for (const Shape& shape :
+       {Shape{5, 12}, Shape{12, 5}, Shape{6, 2, 3}, Shape{9, 2, 2}, Shape{1, 1}}) {
     const Tensor w = nn::init::orthogonal_(empty(shape, {.dtype = f64}), 2);
     const Tensor flat = reshape(w, {shape[0], -1});
     const bool tall = flat.size(0) > flat.size(1);
-    const Tensor square = tall ? matmul(transpose(flat, 0, 1), flat) : matmul(flat, transpose(flat, 0, 1));
-    test::expect_near(square, eye(square.size(0), -1, {.dtype = f64}) * 4.0, 1e-12, to_string(shape));
+    const Tensor square =
+        tall ? matmul(transpose(flat, 0, 1), flat) : matmul(flat, transpose(flat, 0, 1));
+    test::expect_near(square, eye(square.size(0), -1, {.dtype = f64}) * 4.0, 1e-12,
+                      to_string(shape));
   }
 }
 
@@ -124,8 +130,11 @@ TEST(Layers, StartAsInPyTorch) {
 TEST(Layers, ComputeTheirOperators) {
   const Tensor images = test::normal({2, 4, 6, 5}, 1, f32);
   nn::Conv2d conv(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}});
-  test::expect_near(conv(images), conv2d(images, conv.weight, conv.bias, {.stride = {2, 1}, .padding = {1, 0}}), 0);
-  nn::ConvTranspose2d back(4, 2, 3, {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}}, false);
+  test::expect_near(conv(images),
+                    conv2d(images, conv.weight, conv.bias, {.stride = {2, 1}, .padding = {1, 0}}),
+                    0);
+  nn::ConvTranspose2d back(4, 2, 3, {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}},
+                           false);
   EXPECT_EQ(back(images).shape(), (Shape{2, 2, 12, 10}));
   nn::Linear layer(5, 3);
   test::expect_near(layer(images), linear(images, layer.weight, layer.bias), 0);
@@ -136,7 +145,8 @@ TEST(Layers, ComputeTheirOperators) {
   nn::GroupNorm group(2, 4);
   test::expect_near(group(images), group_norm(images, 2), 1e-6);
   test::expect_near(nn::MaxPool2d(2)(images), max_pool2d(images, {2, 2}), 0);
-  test::expect_near(nn::AvgPool2d({2, 1}, {.stride = {1, 1}})(images), avg_pool2d(images, {2, 1}, {.stride = {1, 1}}), 0);
+  test::expect_near(nn::AvgPool2d({2, 1}, {.stride = {1, 1}})(images),
+                    avg_pool2d(images, {2, 1}, {.stride = {1, 1}}), 0);
   test::expect_near(nn::AdaptiveAvgPool2d(1)(images), mean(images, {2, 3}, true), 1e-6);
   EXPECT_EQ(nn::Flatten()(images).shape(), (Shape{2, 120}));
   EXPECT_EQ(nn::Flatten(0, 1)(images).shape(), (Shape{8, 6, 5}));
@@ -150,13 +160,16 @@ TEST(Layers, Activations) {
   const auto check = [&](nn::Module&& layer, double (*f)(double)) {
     const auto values = layer(x).to_vector<double>();
     const auto in = x.to_vector<double>();
-    for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(values[i], f(in[i]), 1e-9) << layer.type() << " at " << in[i];
+    for (size_t i = 0; i < in.size(); ++i)
+      EXPECT_NEAR(values[i], f(in[i]), 1e-9) << layer.type() << " at " << in[i];
   };
   check(nn::Relu(), [](double v) { return v > 0 ? v : 0; });
   check(nn::LeakyRelu(0.3), [](double v) { return v > 0 ? v : 0.3 * v; });
   check(nn::Elu(0.5), [](double v) { return v > 0 ? v : 0.5 * std::expm1(v); });
   check(nn::Gelu(), [](double v) { return v / 2 * std::erfc(-v / std::sqrt(2.0)); });
-  check(nn::Gelu(true), [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
+  check(nn::Gelu(true), [](double v) {
+    return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  });
   check(nn::Silu(), [](double v) { return v / (1 + std::exp(-v)); });
   check(nn::Sigmoid(), [](double v) { return 1 / (1 + std::exp(-v)); });
   check(nn::Tanh(), [](double v) { return std::tanh(v); });
@@ -191,15 +204,19 @@ TEST(Layers, BatchNormTracksStatistics) {
   test::expect_near(mean(plain(x), {0}), zeros({3}), 1e-5);
   EXPECT_TRUE(plain.state_dict().empty());
   EXPECT_NE(error_of([&] { nn::BatchNorm2d(3)(x); }).find("[N, C, H, W]"), std::string::npos);
-  EXPECT_NE(error_of([&] { norm(test::normal({2, 3, 4, 5}, 1, f32)); }).find("[N, C, L]"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              norm(test::normal({2, 3, 4, 5}, 1, f32));
+            }).find("[N, C, L]"),
+            std::string::npos);
 }
 
 TEST(Layers, RefuseChannelsThatGroupsDoNotDivide) {
   for (const auto& bad : std::vector<std::function<void()>>{
            [] { nn::Conv2d(3, 4, 3, {.groups = 2}); }, [] { nn::Conv2d(4, 3, 3, {.groups = 2}); },
            [] { nn::ConvTranspose2d(4, 3, 3, {.groups = 2}); }, [] { nn::Conv2d(3, 4, Shape{3}); },
-           [] { nn::Conv2d(3, 4, 0); }, [] { nn::Conv2d(3, 4, 3, {.groups = 0}); }, [] { nn::GroupNorm(2, 3); },
-           [] { nn::MultiheadAttention(6, 4); }, [] { nn::Linear(-1, 3); }}) {
+           [] { nn::Conv2d(3, 4, 0); }, [] { nn::Conv2d(3, 4, 3, {.groups = 0}); },
+           [] { nn::GroupNorm(2, 3); }, [] { nn::MultiheadAttention(6, 4); },
+           [] { nn::Linear(-1, 3); }}) {
     EXPECT_NE(error_of(bad).find("expected"), std::string::npos);
   }
 }
@@ -219,9 +236,11 @@ TEST(Sequential, RunsAndNamesByPosition) {
 TEST(Losses, CarryTheirOptions) {
   const Tensor x = test::normal({4, 3}, 1, f32);
   const Tensor y = from_values(std::vector<int64_t>{0, 2, 1, 1});
-  EXPECT_EQ(nn::CrossEntropyLoss{{.label_smoothing = 0.1}}(x, y).item(), cross_entropy(x, y, {.label_smoothing = 0.1}).item());
+  EXPECT_EQ(nn::CrossEntropyLoss{{.label_smoothing = 0.1}}(x, y).item(),
+            cross_entropy(x, y, {.label_smoothing = 0.1}).item());
   EXPECT_EQ(nn::NllLoss{}(x, y).item(), nll_loss(x, y).item());
-  EXPECT_EQ(nn::MseLoss{Reduction::sum}(x, x * 2.0).item(), mse_loss(x, x * 2.0, Reduction::sum).item());
+  EXPECT_EQ(nn::MseLoss{Reduction::sum}(x, x * 2.0).item(),
+            mse_loss(x, x * 2.0, Reduction::sum).item());
   EXPECT_EQ(nn::L1Loss{}(x, x * 2.0).item(), l1_loss(x, x * 2.0).item());
   EXPECT_EQ((nn::SmoothL1Loss{.beta = 2}(x, x * 2.0).item()), smooth_l1_loss(x, x * 2.0, 2).item());
   EXPECT_EQ(nn::BceWithLogitsLoss{}(x, sigmoid(x)).item(), bce_with_logits(x, sigmoid(x)).item());
@@ -243,7 +262,8 @@ Tensor naive_attention(nn::MultiheadAttention& layer, const Tensor& x, int64_t h
         std::vector<double> weights;
         for (int64_t s = 0; s < (causal ? t + 1 : length); ++s) {
           double score = 0;
-          for (int64_t i = 0; i < each; ++i) score += at(n, t, 0, h, i) * at(n, s, 1, h, i);
+          for (int64_t i = 0; i < each; ++i)
+            score += at(n, t, 0, h, i) * at(n, s, 1, h, i);
           weights.push_back(std::exp(score / std::sqrt(static_cast<double>(each))));
         }
         const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -261,7 +281,10 @@ TEST(Attention, AgreesWithLoops) {
     layer.to(f64);
     const Tensor x = test::normal({2, 5, 6}, 1);
     test::expect_near(layer(x), naive_attention(layer, x, 3, causal), 1e-12);
-    EXPECT_NE(error_of([&] { layer(test::normal({2, 5, 7})); }).find("[N, T, 6]"), std::string::npos);
+    EXPECT_NE(error_of([&] {
+                layer(test::normal({2, 5, 7}));
+              }).find("[N, T, 6]"),
+              std::string::npos);
   }
 }
 
@@ -278,14 +301,16 @@ TEST(Attention, MaskHidesPositions) {
 // Swaps `values` into a module's parameters, for gradcheck.
 class With {
  public:
-  With(std::vector<Tensor*> members, const std::vector<Tensor>& values) : members_(std::move(members)) {
+  With(std::vector<Tensor*> members, const std::vector<Tensor>& values)
+      : members_(std::move(members)) {
     for (size_t i = 0; i < members_.size(); ++i) {
       before_.push_back(*members_[i]);
       *members_[i] = values[i];
     }
   }
   ~With() {
-    for (size_t i = 0; i < members_.size(); ++i) *members_[i] = before_[i];
+    for (size_t i = 0; i < members_.size(); ++i)
+      *members_[i] = before_[i];
   }
   With(const With&) = delete;
   With& operator=(const With&) = delete;
@@ -298,9 +323,11 @@ class With {
 TEST(Attention, Gradients) {
   nn::MultiheadAttention layer(4, 2, {.causal = true});
   layer.to(f64);
-  const std::vector<Tensor*> members = {&layer.qkv.weight, &layer.qkv.bias, &layer.out.weight, &layer.out.bias};
+  const std::vector<Tensor*> members = {&layer.qkv.weight, &layer.qkv.bias, &layer.out.weight,
+                                        &layer.out.bias};
   std::vector<Tensor> inputs;
-  for (const Tensor* member : members) inputs.push_back(*member);
+  for (const Tensor* member : members)
+    inputs.push_back(*member);
   inputs.push_back(test::leaf({2, 3, 4}));
   EXPECT_EQ(gradcheck(
                 [&](const std::vector<Tensor>& in) {
@@ -314,10 +341,11 @@ TEST(Attention, Gradients) {
 TEST(TransformerBlock, Gradients) {
   nn::TransformerBlock block(4, 2, {.causal = true, .hidden = 6});
   block.to(f64);
-  std::vector<Tensor*> members = {&block.norm1.weight, &block.attention.qkv.weight, &block.norm2.bias,
-                                  &block.fc1.weight, &block.fc2.bias};
+  std::vector<Tensor*> members = {&block.norm1.weight, &block.attention.qkv.weight,
+                                  &block.norm2.bias, &block.fc1.weight, &block.fc2.bias};
   std::vector<Tensor> inputs;
-  for (const Tensor* member : members) inputs.push_back(*member);
+  for (const Tensor* member : members)
+    inputs.push_back(*member);
   inputs.push_back(test::strided(test::leaf({2, 3, 4})));
   EXPECT_EQ(gradcheck(
                 [&](const std::vector<Tensor>& in) {
@@ -346,9 +374,11 @@ TEST(TransformerBlock, IsPreNormWithResiduals) {
 TEST(Mnist, NamesAndShapes) {
   const auto cnn = nn::models::make_mnist_model("cnn");
   std::vector<std::string> names;
-  for (const auto& entry : cnn->named_parameters()) names.push_back(entry.name + to_string(entry.tensor.shape()));
-  EXPECT_EQ(names, (std::vector<std::string>{"conv1.weight[32, 1, 3, 3]", "conv1.bias[32]", "conv2.weight[64, 32, 3, 3]",
-                                             "conv2.bias[64]", "fc1.weight[128, 3136]", "fc1.bias[128]",
+  for (const auto& entry : cnn->named_parameters())
+    names.push_back(entry.name + to_string(entry.tensor.shape()));
+  EXPECT_EQ(names, (std::vector<std::string>{"conv1.weight[32, 1, 3, 3]", "conv1.bias[32]",
+                                             "conv2.weight[64, 32, 3, 3]", "conv2.bias[64]",
+                                             "fc1.weight[128, 3136]", "fc1.bias[128]",
                                              "fc2.weight[10, 128]", "fc2.bias[10]"}));
   EXPECT_EQ(cnn->parameter_count(), 421642);
   EXPECT_EQ((*cnn)(zeros({2, 1, 28, 28})).shape(), (Shape{2, 10}));
@@ -356,7 +386,8 @@ TEST(Mnist, NamesAndShapes) {
   EXPECT_EQ(mlp->parameter_count(), 101770);
   EXPECT_EQ((*mlp)(zeros({2, 1, 28, 28})).shape(), (Shape{2, 10}));
   EXPECT_EQ((*mlp)(zeros({0, 784})).shape(), (Shape{0, 10}));
-  EXPECT_NE(error_of([] { nn::models::make_mnist_model("rnn"); }).find("mlp or cnn"), std::string::npos);
+  EXPECT_NE(error_of([] { nn::models::make_mnist_model("rnn"); }).find("mlp or cnn"),
+            std::string::npos);
 }
 
 }  // namespace

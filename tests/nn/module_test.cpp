@@ -1,11 +1,6 @@
 // Module: registry, modes, state, hooks, conversion, summary.
 #include "nn/module.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "nn/models/mnist.h"
@@ -13,6 +8,11 @@
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "tests/support/tensors.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 namespace weft {
 namespace {
@@ -22,11 +22,14 @@ using Names = std::vector<std::string>;
 
 Names names_of(const std::vector<NamedTensor>& list) {
   Names names;
-  for (const auto& entry : list) names.push_back(entry.name);
+  for (const auto& entry : list)
+    names.push_back(entry.name);
   return names;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 struct Block : nn::Module {
   nn::Linear fc{4, 4};
@@ -68,22 +71,27 @@ struct Tied : nn::Module {
 
 TEST(Module, ListsOwnBeforePartsInOrder) {
   const Net net;
-  EXPECT_EQ(names_of(net.named_parameters()), (Names{"scale", "block.fc.weight", "block.fc.bias", "block.norm.weight",
-                                                     "block.norm.bias", "head.weight"}));
+  EXPECT_EQ(names_of(net.named_parameters()),
+            (Names{"scale", "block.fc.weight", "block.fc.bias", "block.norm.weight",
+                   "block.norm.bias", "head.weight"}));
   EXPECT_EQ(names_of(net.named_buffers()),
-            (Names{"block.norm.running_mean", "block.norm.running_var", "block.norm.num_batches_tracked"}));
+            (Names{"block.norm.running_mean", "block.norm.running_var",
+                   "block.norm.num_batches_tracked"}));
   EXPECT_EQ(net.parameters().size(), 6u);
   EXPECT_EQ(net.parameter_count(), 4 + 16 + 4 + 4 + 4 + 8);
-  for (const auto& [name, tensor] : net.named_parameters()) EXPECT_TRUE(tensor.requires_grad()) << name;
-  for (const auto& [name, tensor] : net.named_buffers()) EXPECT_FALSE(tensor.requires_grad()) << name;
+  for (const auto& [name, tensor] : net.named_parameters())
+    EXPECT_TRUE(tensor.requires_grad()) << name;
+  for (const auto& [name, tensor] : net.named_buffers())
+    EXPECT_FALSE(tensor.requires_grad()) << name;
 }
 
 TEST(Module, NamesModules) {
   Net net;
   Names names;
-  for (const auto& [name, module] : net.named_modules()) names.push_back(name + ":" + module->type());
-  EXPECT_EQ(names, (Names{":Net", "block:Block", "block.fc:Linear", "block.norm:BatchNorm1d", "drop:Dropout",
-                          "head:Linear"}));
+  for (const auto& [name, module] : net.named_modules())
+    names.push_back(name + ":" + module->type());
+  EXPECT_EQ(names, (Names{":Net", "block:Block", "block.fc:Linear", "block.norm:BatchNorm1d",
+                          "drop:Dropout", "head:Linear"}));
   EXPECT_EQ(net.parts().size(), 3u);
 }
 
@@ -131,9 +139,11 @@ TEST(Module, TrainAndEvalReachAllParts) {
   Net net;
   EXPECT_TRUE(net.block.norm.training());
   net.eval();
-  for (const auto& [name, module] : net.named_modules()) EXPECT_FALSE(module->training()) << name;
+  for (const auto& [name, module] : net.named_modules())
+    EXPECT_FALSE(module->training()) << name;
   net.train();
-  for (const auto& [name, module] : net.named_modules()) EXPECT_TRUE(module->training()) << name;
+  for (const auto& [name, module] : net.named_modules())
+    EXPECT_TRUE(module->training()) << name;
 }
 
 TEST(Module, ZeroGrad) {
@@ -161,7 +171,8 @@ TEST(Module, ToConvertsInPlace) {
   EXPECT_GT(handle.version(), version);
   EXPECT_EQ(handle.storage()->category(), Category::parameters);
   optimizer.step();
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_FLOAT_EQ(handle.to_vector<float>()[i], before[i] - 0.5f);
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_FLOAT_EQ(handle.to_vector<float>()[i], before[i] - 0.5f);
 
   Net net;
   net.to(bf16);
@@ -181,7 +192,8 @@ TEST(Module, ToKeepsOptimizerStateUsable) {
     const auto before = layer.weight.to_vector<double>();
     layer.weight.set_grad(ones_like(layer.weight.detach()));
     optimizer.step();
-    for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(layer.weight.to_vector<double>()[i], before[i] - 0.1, 0.02);
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_NEAR(layer.weight.to_vector<double>()[i], before[i] - 0.1, 0.02);
   }
 }
 
@@ -191,7 +203,8 @@ class State : public testing::Test {
  protected:
   // The process id keeps tests that run side by side apart.
   const std::string path_ =
-      (std::filesystem::temp_directory_path() / ("weft_module_test_" + std::to_string(getpid()))).string();
+      (std::filesystem::temp_directory_path() / ("weft_module_test_" + std::to_string(getpid())))
+          .string();
   void TearDown() override { std::filesystem::remove(path_); }
 };
 
@@ -216,10 +229,11 @@ TEST_F(State, RoundTripThroughAFile) {
 TEST_F(State, LoadNamesAllThatIsWrongAndChangesNothing) {
   Net net;
   auto state = net.state_dict();
-  for (auto& entry : state) entry.tensor = full_like(entry.tensor, 5);
-  state[0].name = "skale";                                     // missing and unexpected
-  state[1].tensor = ones({4, 5});                              // shape
-  state[2].tensor = to(state[2].tensor, f64);                  // dtype
+  for (auto& entry : state)
+    entry.tensor = full_like(entry.tensor, 5);
+  state[0].name = "skale";                     // missing and unexpected
+  state[1].tensor = ones({4, 5});              // shape
+  state[2].tensor = to(state[2].tensor, f64);  // dtype
   const auto before = net.head.weight.to_vector<float>();
   for (const bool strict : {true, false}) {
     const std::string error = error_of([&] { net.load_state_dict(state, strict); });
@@ -244,17 +258,25 @@ TEST_F(State, TiedTensorsLoadByAnyOfTheirNames) {
   const Tensor values = test::normal({7, 3}, 5, f32);
   const Tensor bias = zeros({7});
   const Tensor handle = model.table.weight;
-  for (const Names& names : {Names{"table.weight"}, Names{"head.weight"}, Names{"table.weight", "head.weight"}}) {
-    { const NoGrad no_grad; zero_(handle); }
+  for (const Names& names :
+       {Names{"table.weight"}, Names{"head.weight"}, Names{"table.weight", "head.weight"}}) {
+    {
+      const NoGrad no_grad;
+      zero_(handle);
+    }
     std::vector<NamedTensor> state = {{"head.bias", bias}};
-    for (const auto& name : names) state.push_back({name, clone(values)});
+    for (const auto& name : names)
+      state.push_back({name, clone(values)});
     model.load_state_dict(state);
     EXPECT_EQ(handle.to_vector<float>(), values.to_vector<float>());
     EXPECT_TRUE(model.head.weight.is_same(handle));
   }
-  const std::vector<NamedTensor> differing = {{"head.bias", bias}, {"table.weight", values}, {"head.weight", values * 2.0}};
+  const std::vector<NamedTensor> differing = {
+      {"head.bias", bias}, {"table.weight", values}, {"head.weight", values * 2.0}};
   EXPECT_TRUE(contains(error_of([&] { model.load_state_dict(differing); }), "which it is tied to"));
-  EXPECT_TRUE(contains(error_of([&] { model.load_state_dict(std::vector<NamedTensor>{{"head.bias", bias}}); }),
+  EXPECT_TRUE(contains(error_of([&] {
+                         model.load_state_dict(std::vector<NamedTensor>{{"head.bias", bias}});
+                       }),
                        "missing: table.weight"));
   model.save(path_);
   EXPECT_EQ(load_safetensors(path_).size(), 2u);
@@ -280,13 +302,15 @@ TEST(Module, HooksSeeAndReplace) {
     order.push_back("pre " + module.type());
     return input + 1.0;
   });
-  const HookId watch = identity.add_forward_hook([&](nn::Module&, const Tensor& input, const Tensor& output) {
-    order.push_back("post");
-    EXPECT_EQ(input.item(), 2);
-    EXPECT_EQ(output.item(), 2);
-    return Tensor();
-  });
-  const HookId last = identity.add_forward_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y * 10.0; });
+  const HookId watch =
+      identity.add_forward_hook([&](nn::Module&, const Tensor& input, const Tensor& output) {
+        order.push_back("post");
+        EXPECT_EQ(input.item(), 2);
+        EXPECT_EQ(output.item(), 2);
+        return Tensor();
+      });
+  const HookId last = identity.add_forward_hook(
+      [](nn::Module&, const Tensor&, const Tensor& y) { return y * 10.0; });
   EXPECT_EQ(identity(ones({})).item(), 20);
   EXPECT_EQ(order, (Names{"pre Identity", "post"}));
   identity.remove_hook(pre);
