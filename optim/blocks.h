@@ -16,10 +16,15 @@ class Blocks {
   // number.
   static constexpr int64_t kSize = 4096;
 
-  void clear() { runs_.clear(), total_ = 0; }
+  void clear() {
+    runs_.clear();
+    total_ = 0;
+    elements_ = 0;
+  }
   void add(int64_t count) {
     runs_.push_back({total_, count});
     total_ += (count + kSize - 1) / kSize;
+    elements_ += count;
   }
   // Blocks of all runs together.
   int64_t total() const { return total_; }
@@ -30,8 +35,10 @@ class Blocks {
   // begin on block borders and end on them or at the run's end.
   template <class F>
   void parallel(const F& f) const {
-    constexpr int64_t kGrain = 4;
-    parallel_for(0, total_, kGrain, [&](int64_t block, int64_t last) {
+    // A thread is worth its fork from some 16384 elements on, which are many blocks where runs are
+    // short.
+    const int64_t grain = total_ * 4 * kSize / std::max<int64_t>(elements_, 1) + 1;
+    parallel_for(0, total_, grain, [&](int64_t block, int64_t last) {
       // The last run that begins at or before `block`: runs without elements begin where the next
       // one does.
       auto run = std::upper_bound(runs_.begin(), runs_.end(), block,
@@ -55,6 +62,7 @@ class Blocks {
   };
   std::vector<Run> runs_;
   int64_t total_ = 0;
+  int64_t elements_ = 0;
 };
 
 }  // namespace weft::optim
