@@ -19,10 +19,12 @@
 #include "autograd/grad_mode.h"
 #include "autograd/node.h"
 
+#include <concepts>
+
 namespace weft {
 
 // True when an operator on these tensors must record. Undefined ones are ignored.
-template <class... T>
+template <std::same_as<Tensor>... T>
 bool recording(const T&... tensors) {
   return ((tensors.defined() && tensors.requires_grad()) || ...) && grad_enabled();
 }
@@ -50,7 +52,7 @@ class Saved {
   uint32_t version_;
 };
 
-template <class... T>
+template <std::same_as<Tensor>... T>
 std::array<Edge, sizeof...(T)> inputs(const T&... tensors) {
   return {edge_to(tensors)...};
 }
