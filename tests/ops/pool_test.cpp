@@ -192,7 +192,8 @@ TEST(Pool, Gradcheck) {
     const Tensor x = test::leaf(shape);
     for (const Tensor& in : {x, test::strided(x)}) {
       const auto check = [&](auto pool) {
-        EXPECT_EQ(gradcheck([&](const Inputs& i) { return pool(i[0]); }, {in}), "") << to_string(shape);
+        EXPECT_EQ(gradcheck([&](const Inputs& i) { return pool(i[0]); }, {in}), "")
+            << to_string(shape);
       };
       check([](const Tensor& t) { return max_pool2d(t, {3, 2}, {{2, 1}, {1, 1}, {1, 2}}); });
       check([](const Tensor& t) { return avg_pool2d(t, {2, 3}, {{1, 2}, {1, 1}, true}); });
