@@ -44,7 +44,7 @@ class BenchStep final : public Bench {
       optimizer->step();
     });
     rows.push_back({.bench = "step",
-                    .name = model_ + "_b" + std::to_string(batch_),
+                    .name = model_,
                     .threads = threads,
                     .dtype = dtype_,
                     .median_seconds = seconds,
