@@ -63,8 +63,8 @@ struct Tag {
   static constexpr size_t kLength = 47;
 };
 
-// A node of the summation tree over `leaves` summands (dist/tree.h): at height `level` it is the sum
-// of leaves [index << level, (index + 1) << level), as far as there are that many.
+// A node of the summation tree over `leaves` summands (dist/tree.h): at height `level` it is the
+// sum of leaves [index << level, (index + 1) << level), as far as there are that many.
 struct Node {
   int32_t level = 0;
   int32_t index = 0;

@@ -6,9 +6,10 @@
 // Every rank of a communicator calls the same collectives in the same order. Each call carries a
 // contract (collective, reduction, count, dtype, root, tag, sequence number) that ranks compare:
 // where they differ, every rank gets a ContractError that names both calls, and no data is swapped
-// silently. A rank that is dead, has left with an error, or does not arrive within the timeout makes
-// the call fail on every rank with one CommunicationError, the verdict: which rank, which collective,
-// which unit. After an error a communicator is broken: all further calls repeat the verdict.
+// silently. A rank that is dead, has left with an error, or does not arrive within the timeout
+// makes the call fail on every rank with one CommunicationError, the verdict: which rank, which
+// collective, which unit. After an error a communicator is broken: all further calls repeat the
+// verdict.
 //
 // Started calls run in order on a thread of the communicator's own; a call that is not started but
 // called runs on the calling thread unless earlier ones are still under way. One thread calls a
@@ -82,8 +83,8 @@ class Communicator {
   virtual Recorder& recorder() = 0;
 
   // Memory that all ranks can reach directly, so that collectives on it copy nothing on their way:
-  // 64-byte aligned, zeroed, charged to this thread's ledger and category. Not a collective. Where a
-  // backend has no such memory it is ordinary memory. May outlive the communicator.
+  // 64-byte aligned, zeroed, charged to this thread's ledger and category. Not a collective. Where
+  // a backend has no such memory it is ordinary memory. May outlive the communicator.
   virtual Ref<Storage> allocate(int64_t bytes) = 0;
 
   // Runs a call to its end, or starts it. Nothing is read or written before all ranks have agreed
@@ -105,12 +106,12 @@ class Communicator {
 
   // values = reduction over ranks, on every rank.
   void all_reduce(const Elements& values, ReduceOp op = ReduceOp::sum, Tag tag = {});
-  // `in` holds size() * out.count elements; out = the reduction of the rank()-th piece. `out` may be
-  // that piece of `in` itself.
+  // `in` holds size() * out.count elements; out = the reduction of the rank()-th piece. `out` may
+  // be that piece of `in` itself.
   void reduce_scatter(const Elements& in, const Elements& out, ReduceOp op = ReduceOp::sum,
                       Tag tag = {});
-  // `out` holds size() * in.count elements: all ranks' `in` in rank order. `in` may be the rank()-th
-  // piece of `out`.
+  // `out` holds size() * in.count elements: all ranks' `in` in rank order. `in` may be the
+  // rank()-th piece of `out`.
   void all_gather(const Elements& in, const Elements& out, Tag tag = {});
   void broadcast(const Elements& values, int root, Tag tag = {});
   // The reduction arrives in root's `values`; those of others are unchanged.
@@ -118,7 +119,8 @@ class Communicator {
   // `out` (size() * in.count elements) is looked at on root only; so is `in` of scatter.
   void gather(const Elements& in, const Elements& out, int root, Tag tag = {});
   void scatter(const Elements& in, const Elements& out, int root, Tag tag = {});
-  // Piece p of `in` goes to rank p; piece p of `out` came from rank p. Equal counts; must not overlap.
+  // Piece p of `in` goes to rank p; piece p of `out` came from rank p. Equal counts; must not
+  // overlap.
   void all_to_all(const Elements& in, const Elements& out, Tag tag = {});
   // Of two ranks only. The contract is compared between the two.
   void send(const Elements& values, int to, Tag tag = {});
@@ -140,8 +142,8 @@ class Communicator {
   // all): usually one, the root. A result may lie on one of this rank's parts.
   static Call all_reduce_nodes(std::vector<Part> parts, std::vector<Part> results, int64_t leaves,
                                Tag tag = {});
-  // The same for the rank()-th piece: parts hold size() * n elements, results n. `pending` are nodes
-  // of n elements that only this rank's piece has: sums of earlier reduce-scatters.
+  // The same for the rank()-th piece: parts hold size() * n elements, results n. `pending` are
+  // nodes of n elements that only this rank's piece has: sums of earlier reduce-scatters.
   static Call reduce_scatter_nodes(std::vector<Part> parts, std::vector<Part> pending,
                                    std::vector<Part> results, int64_t leaves, Tag tag = {});
 

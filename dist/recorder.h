@@ -44,7 +44,7 @@ class Recorder {
 
   explicit Recorder(size_t capacity = 1024) : capacity_(capacity) {}
 
-  int64_t begin(Event event);   // returns the event's number
+  int64_t begin(Event event);  // returns the event's number
   void started(int64_t number);
   void ended(int64_t number);
 

@@ -15,9 +15,9 @@ struct ThreadRanksOptions {
   CommunicatorOptions communicator = {};
 };
 
-// Runs body(comm) on `ranks` threads that share a `thread` communicator, each with a ledger, a random
-// state and a thread count of its own; returns when all have ended. If ranks throw, all others are
-// made to fail too, and the exception that came first is thrown again here.
+// Runs body(comm) on `ranks` threads that share a `thread` communicator, each with a ledger, a
+// random state and a thread count of its own; returns when all have ended. If ranks throw, all
+// others are made to fail too, and the exception that came first is thrown again here.
 void run_thread_ranks(int ranks, const std::function<void(Communicator& comm)>& body,
                       const ThreadRanksOptions& options = {});
 

@@ -1,10 +1,10 @@
 // The one order of a sum.
 //
-// What is summed over ranks (or over logical shards of the batch) are numbered leaves 0 .. n-1. They
-// are added in one fixed binary tree: node (level, index) is node (level-1, 2 index) + node (level-1,
-// 2 index + 1), and a node whose right half has no leaves is its left half. Whoever adds, wherever
-// the leaves ran, and however many ranks there are, the same pairs are added, so the same bits come
-// out. A rank that ran a contiguous run of leaves holds O(log n) nodes that cover it.
+// What is summed over ranks (or over logical shards of the batch) are numbered leaves 0 .. n-1.
+// They are added in one fixed binary tree: node (level, index) is node (level-1, 2 index) + node
+// (level-1, 2 index + 1), and a node whose right half has no leaves is its left half. Whoever adds,
+// wherever the leaves ran, and however many ranks there are, the same pairs are added, so the same
+// bits come out. A rank that ran a contiguous run of leaves holds O(log n) nodes that cover it.
 #pragma once
 
 #include "dist/collective.h"

@@ -1,0 +1,96 @@
+#include "dist/recorder.h"
+
+#include <algorithm>
+#include <ctime>
+
+namespace weft::dist {
+
+double clock_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+std::string describe(const Event& event) {
+  std::string text =
+      concat({name_of(event.collective), " #", event.sequence, " of '", event.communicator, "'"});
+  const bool moves =
+      event.collective != Collective::barrier && event.collective != Collective::split;
+  if (moves) text += concat({", ", event.count, " x ", event.dtype});
+  if (event.collective == Collective::all_reduce ||
+      event.collective == Collective::reduce_scatter || event.collective == Collective::reduce) {
+    text += concat({", ", name_of(event.op)});
+  }
+  if (!event.unit.empty()) text += concat({", unit '", event.unit, "'"});
+  if (event.tag_end > event.begin) text += concat({" [", event.begin, ", ", event.tag_end, ")"});
+  return text;
+}
+
+int64_t Recorder::begin(Event event) {
+  const std::lock_guard lock(mutex_);
+  Total& total = totals_[static_cast<size_t>(event.collective)];
+  ++total.calls;
+  total.sent_bytes += event.sent_bytes;
+  const auto at = static_cast<size_t>(next_) % capacity_;
+  if (at < ring_.size()) {
+    ring_[at] = std::move(event);
+  } else {
+    ring_.push_back(std::move(event));
+  }
+  return next_++;
+}
+
+void Recorder::started(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (next_ - number <= static_cast<int64_t>(capacity_))
+    ring_[static_cast<size_t>(number) % capacity_].start = clock_seconds();
+}
+
+void Recorder::ended(int64_t number) {
+  std::unique_lock lock(mutex_);
+  if (next_ - number > static_cast<int64_t>(capacity_)) return;  // written over meanwhile
+  Event& event = ring_[static_cast<size_t>(number) % capacity_];
+  event.end = clock_seconds();
+  if (!listener_) return;
+  const auto listener = listener_;
+  const Event copy = event;
+  lock.unlock();
+  listener(copy);
+}
+
+std::vector<Event> Recorder::events() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Event> list = ring_;
+  if (list.size() == capacity_) {
+    const auto oldest = static_cast<int64_t>(static_cast<size_t>(next_) % capacity_);
+    std::rotate(list.begin(), list.begin() + oldest, list.end());
+  }
+  return list;
+}
+
+std::array<Recorder::Total, kCollectives> Recorder::totals() const {
+  const std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+void Recorder::reset_totals() {
+  const std::lock_guard lock(mutex_);
+  totals_ = {};
+}
+
+double Recorder::waited_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return waited_;
+}
+
+void Recorder::add_waited(double seconds) {
+  const std::lock_guard lock(mutex_);
+  waited_ += seconds;
+}
+
+void Recorder::set_listener(std::function<void(const Event&)> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+}
+
+}  // namespace weft::dist
