@@ -46,14 +46,14 @@ struct Product {
 struct Max {
   template <class T>
   static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return (a > b) | (a != a) ? a : b;
+    if constexpr (std::is_floating_point_v<T>) return ((a > b) | (a != a)) ? a : b;
     return a > b ? a : b;
   }
 };
 struct Min {
   template <class T>
   static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return (a < b) | (a != a) ? a : b;
+    if constexpr (std::is_floating_point_v<T>) return ((a < b) | (a != a)) ? a : b;
     return a < b ? a : b;
   }
 };
