@@ -36,6 +36,15 @@ Ref<Storage> Storage::wrap(void* data, int64_t bytes, std::function<void()> rele
   return Ref<Storage>(storage);
 }
 
+Ref<Storage> Storage::adopt(void* data, int64_t bytes, std::function<void()> release) {
+  Ref<Storage> storage = wrap(data, bytes, std::move(release));
+  Ledger& ledger = current_ledger();
+  storage->category_ = current_category();
+  ledger.charge(storage->category_, bytes);
+  storage->ledger_ = &ledger;
+  return storage;
+}
+
 void Storage::recharge(Category category) {
   if (ledger_ && category != category_) ledger_->move(category_, category, bytes_);
   category_ = category;
@@ -43,6 +52,7 @@ void Storage::recharge(Category category) {
 
 void Storage::destroy() {
   if (release_) {
+    if (ledger_) ledger_->credit(category_, bytes_);
     if (*release_) (*release_)();
     delete release_;
     delete this;

@@ -20,6 +20,9 @@ class Storage final : public RefCounted {
   // Memory owned by somebody else (a mapped file, a shared segment); `release` runs when the last
   // view goes. Not charged.
   static Ref<Storage> wrap(void* data, int64_t bytes, std::function<void()> release);
+  // The same, charged to this thread's ledger and category, as memory that was made for this
+  // storage is. Where the ledger refuses, `release` has run.
+  static Ref<Storage> adopt(void* data, int64_t bytes, std::function<void()> release);
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }

@@ -1,0 +1,66 @@
+// BoardCommunicator's waiting loop, for the files that wait for things of their own.
+#pragma once
+
+#include "dist/detail/board_communicator.h"
+
+#include <sched.h>
+
+#include <functional>
+#include <vector>
+
+namespace weft::dist::detail {
+
+// The call being executed.
+struct BoardCommunicator::Present {
+  const Call& call;
+  Contract contract;
+  int64_t sequence;
+  Waiting waiting;
+  // Set while it waits.
+  std::function<bool(int)> still_missing = {};
+};
+
+inline void pause_processor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// First spins, as ranks that work side by side come within microseconds; then lets other threads
+// run; then sleeps. Death and the timeout are looked for while it sleeps.
+template <class Ready, class Missing>
+void BoardCommunicator::await(Present& present, const Ready& ready, const Missing& missing) {
+  const bool eager = present.waiting == Waiting::eager;
+  const int spins = crowded_ ? 20 : eager ? 4000 : 400;
+  for (int i = 0; i < spins; ++i) {
+    if (ready()) return;
+    pause_processor();
+  }
+  const double start = clock_seconds();
+  if (eager) {
+    for (int i = 0; i < 200; ++i) {
+      if (ready()) return;
+      sched_yield();
+      if (clock_seconds() - start > 500e-6) break;
+    }
+  }
+  double looked = 0;
+  for (;;) {
+    board_.sleep(ready);
+    if (ready()) return;
+    if (board_.decided()) raise();
+    const double now = clock_seconds();
+    if (now - looked < 0.02) continue;
+    looked = now;
+    present.still_missing = missing;
+    std::vector<int> late;
+    for (int r = 0; r < size(); ++r) {
+      if (missing(r)) late.push_back(r);
+    }
+    if (!late.empty()) report_missing(present, late, now - start);
+  }
+}
+
+}  // namespace weft::dist::detail
