@@ -106,6 +106,7 @@ void BoardCommunicator::fail(const std::string& verdict, bool contract_error) {
 void BoardCommunicator::raise() {
   bool contract_error = false;
   const std::string verdict = board_.verdict(contract_error);
+  world_->remember(verdict, contract_error);
   // Memory that others are reading or writing must not be freed under them. They look at the
   // verdict before they begin, so who is not busy by now will not be. A rank that is dead or
   // stopped in the midst of it is not waited for beyond the timeout.
@@ -134,6 +135,10 @@ void BoardCommunicator::end_touching() {
 }
 
 void BoardCommunicator::abort(const std::string& reason) {
+  // A rank that fails because another communicator has failed passes on what happened there.
+  bool contract_error = false;
+  const std::string verdict = world_->remembered(contract_error);
+  if (!verdict.empty()) return board_.decide(verdict, contract_error);
   const Whereabouts::Snapshot seen =
       world_->whereabouts(ranks_[static_cast<size_t>(rank())]).read();
   std::string text = concat({"[communicator] expected all ", size(), " ranks of '", name(),

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 
 namespace weft::dist::detail {
 
@@ -33,6 +35,24 @@ class World {
   // board_of() finds it from any rank.
   virtual uint64_t make_board(int size) = 0;
   virtual Board& board_of(int rank, uint64_t made) = 0;
+
+  // The first verdict that this rank has met on any board: what it gives up with on others.
+  void remember(const std::string& verdict, bool contract_error) {
+    const std::lock_guard lock(verdict_mutex_);
+    if (!verdict_.empty()) return;
+    verdict_ = verdict;
+    contract_error_ = contract_error;
+  }
+  std::string remembered(bool& contract_error) const {
+    const std::lock_guard lock(verdict_mutex_);
+    contract_error = contract_error_;
+    return verdict_;
+  }
+
+ private:
+  mutable std::mutex verdict_mutex_;
+  std::string verdict_;
+  bool contract_error_ = false;
 };
 
 }  // namespace weft::dist::detail
