@@ -23,7 +23,7 @@ double median_seconds(int repeats, int warmup, const std::function<void()>& body
   return times[times.size() / 2];
 }
 
-void report(const std::vector<BenchRow>& rows, const std::string& json) {
+void Bench::print(const std::vector<BenchRow>& rows) const {
   std::printf("%-8s %-20s %7s %7s %-6s %14s %14s %s\n", "bench", "case", "threads", "workers",
               "dtype", "median us", "rate", "unit");
   for (const BenchRow& row : rows) {
@@ -32,9 +32,11 @@ void report(const std::vector<BenchRow>& rows, const std::string& json) {
                 static_cast<long long>(row.workers), row.dtype.c_str(), row.median_seconds * 1e6,
                 row.rate, row.unit.c_str());
   }
-  if (json.empty()) return;
-  std::FILE* file = std::fopen(json.c_str(), "ae");
-  WEFT_CHECK(file, "bench", "expected to write ", json);
+}
+
+void append_json(const std::vector<BenchRow>& rows, const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "ae");
+  WEFT_CHECK(file, "bench", "expected to write ", path);
   bool written = true;
   for (const BenchRow& row : rows) {
     const nlohmann::ordered_json line = {
@@ -44,7 +46,7 @@ void report(const std::vector<BenchRow>& rows, const std::string& json) {
     written = std::fprintf(file, "%s\n", line.dump().c_str()) > 0 && written;
   }
   written = std::fclose(file) == 0 && written;
-  WEFT_CHECK(written, "bench", "expected to write ", json);
+  WEFT_CHECK(written, "bench", "expected to write ", path);
 }
 
 Bench::Bench(CommandLine& bench, const std::string& name, const std::string& description)

@@ -25,9 +25,8 @@ struct BenchRow {
 // Median seconds of `body` over `repeats` runs after `warmup` more.
 double median_seconds(int repeats, int warmup, const std::function<void()>& body);
 
-// Prints the rows and, with a path, appends them to the JSON-lines file. Throws when it cannot be
-// written.
-void report(const std::vector<BenchRow>& rows, const std::string& json);
+// Appends the rows to a JSON-lines file. Throws when it cannot be written.
+void append_json(const std::vector<BenchRow>& rows, const std::string& path);
 
 // One measurement below `weft bench`: adds its flags, and runs if it was chosen.
 class Bench {
@@ -35,6 +34,8 @@ class Bench {
   virtual ~Bench() = default;
   // Refuses values that cannot be honoured (exit code), or measures.
   virtual std::optional<int> run(std::vector<BenchRow>& rows) = 0;
+  // Prints the rows as a table.
+  virtual void print(const std::vector<BenchRow>& rows) const;
 
   CommandLine* line = nullptr;
   int64_t threads = 1;
@@ -48,6 +49,7 @@ class Bench {
 std::unique_ptr<Bench> make_bench_op(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_step(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_optim(CommandLine& bench);
+std::unique_ptr<Bench> make_bench_comm(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_data(CommandLine& bench);
 
 }  // namespace weft::app

@@ -14,14 +14,15 @@ int run(int argc, char** argv) {
                    "Tools around Weft, a deep-learning framework with distribution woven in.");
   CommandLine& bench = line.command("bench", "Measure one thing and print a table.");
   const std::array benches = {make_bench_op(bench), make_bench_step(bench), make_bench_optim(bench),
-                              make_bench_data(bench)};
+                              make_bench_data(bench), make_bench_comm(bench)};
   if (const auto code = line.parse(argc, argv)) return *code;
   for (const auto& each : benches) {
     if (!each->line->chosen()) continue;
     set_num_threads(static_cast<int>(each->threads));
     std::vector<BenchRow> rows;
     if (const auto code = each->run(rows)) return *code;
-    report(rows, each->json);
+    each->print(rows);
+    if (!each->json.empty()) append_json(rows, each->json);
   }
   return 0;
 }

@@ -34,9 +34,35 @@ TEST(WeftBench, StepNamesTheModelAsItsCase) {
   }
 }
 
+TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
+  for (const std::string backend : {"thread", "shm"}) {
+    const std::string json = testing::TempDir() + "/weft_bench_comm_" + backend + ".jsonl";
+    std::remove(json.c_str());
+    ASSERT_EQ(
+        exit_code("weft bench comm --op all_gather --workers 3 --bytes 1200,24000 --backend " +
+                  backend + " --json " + json),
+        0);
+    std::ifstream file(json);
+    for (const char* name : {"all_gather_1200", "all_gather_24000"}) {
+      std::string text;
+      ASSERT_TRUE(std::getline(file, text));
+      const auto line = nlohmann::json::parse(text);
+      EXPECT_EQ(line.at("bench"), "comm");
+      EXPECT_EQ(line.at("case"), name);
+      EXPECT_EQ(line.at("workers"), 3);
+      EXPECT_EQ(line.at("unit"), "GB/s bus");
+      const double bus = std::stod(std::string(name).substr(11)) * 1e-9 * 2 / 3;
+      EXPECT_NEAR(line.at("rate").get<double>() * line.at("median_seconds").get<double>(), bus,
+                  bus * 1e-6);
+    }
+  }
+}
+
 TEST(Programs, RefuseBadValuesWithCodeTwo) {
   for (const char* command :
-       {"weft bench step --model none", "weft bench nothing", "mnist --epochs 0", "mnist --lr x",
+       {"weft bench step --model none", "weft bench nothing", "weft bench comm --bytes 10",
+        "weft bench comm --bytes 8,", "weft bench comm --op all_gather --workers 3 --bytes 16",
+        "weft bench comm --backend none", "mnist --epochs 0", "mnist --lr x",
         "mnist --no-such-flag", "mnist --workers 2", "mnist --strategy fsdp", "mnist --dtype f16",
         "mnist --resume auto", "mnist --accumulate 3", "mnist --memory-limit 0"}) {
     EXPECT_EQ(exit_code(command), 2) << command;
