@@ -28,23 +28,24 @@ inline void pause_processor() {
 #endif
 }
 
-// First spins, as ranks that work side by side come within microseconds; then lets other threads
-// run; then sleeps. Death and the timeout are looked for while it sleeps.
+// First spins, as ranks that work side by side come within microseconds; then lets other threads run
+// between two looks, as the one it waits for may need this very processor; then sleeps. Death and the
+// timeout are looked for while it sleeps.
 template <class Ready, class Missing>
 void BoardCommunicator::await(Present& present, const Ready& ready, const Missing& missing) {
-  const bool eager = present.waiting == Waiting::eager;
-  const int spins = crowded_ ? 20 : eager ? 4000 : 400;
+  const int spins = crowded_ ? 20 : 300;
   for (int i = 0; i < spins; ++i) {
     if (ready()) return;
     pause_processor();
   }
   const double start = clock_seconds();
-  if (eager) {
-    for (int i = 0; i < 200; ++i) {
-      if (ready()) return;
-      sched_yield();
-      if (clock_seconds() - start > 500e-6) break;
-    }
+  if (present.waiting == Waiting::eager) {
+    do {
+      for (int i = 0; i < 8; ++i) {
+        if (ready()) return;
+        sched_yield();
+      }
+    } while (clock_seconds() - start < 1e-3);
   }
   double looked = 0;
   for (;;) {
