@@ -46,16 +46,18 @@ void Recorder::started(int64_t number) {
     ring_[static_cast<size_t>(number) % capacity_].start = clock_seconds();
 }
 
-void Recorder::ended(int64_t number) {
+double Recorder::ended(int64_t number) {
+  const double now = clock_seconds();
   std::unique_lock lock(mutex_);
-  if (next_ - number > static_cast<int64_t>(capacity_)) return;  // written over meanwhile
+  if (next_ - number > static_cast<int64_t>(capacity_)) return now;  // written over meanwhile
   Event& event = ring_[static_cast<size_t>(number) % capacity_];
-  event.end = clock_seconds();
-  if (!listener_) return;
+  event.end = now;
+  if (!listener_) return now;
   const auto listener = listener_;
   const Event copy = event;
   lock.unlock();
   listener(copy);
+  return now;
 }
 
 std::vector<Event> Recorder::events() const {

@@ -46,7 +46,7 @@ class Recorder {
 
   int64_t begin(Event event);  // returns the event's number
   void started(int64_t number);
-  void ended(int64_t number);
+  double ended(int64_t number);  // returns when: clock_seconds()
 
   // The latest events, oldest first.
   std::vector<Event> events() const;

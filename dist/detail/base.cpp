@@ -60,7 +60,7 @@ void CommunicatorBase::check_whole() const {
   throw CommunicationError(verdict_);
 }
 
-void CommunicatorBase::number(Handle::State& job) {
+double CommunicatorBase::number(Handle::State& job, bool starts_now) {
   const auto peer = static_cast<size_t>(job.call.root);
   switch (job.call.collective) {
     case Collective::send:
@@ -80,16 +80,18 @@ void CommunicatorBase::number(Handle::State& job) {
   event.count = count_of(job.call);
   event.sent_bytes = sent_bytes_of(job.call, rank_, size_);
   event.queued = clock_seconds();
+  if (starts_now) event.start = event.queued;
   event.communicator = name_;
   event.unit = job.call.tag.unit.substr(0, Tag::kLength);
   event.begin = job.call.tag.begin;
   event.tag_end = job.call.tag.end;
+  const double now = event.queued;
   job.event = recorder_->begin(std::move(event));
+  return now;
 }
 
-void CommunicatorBase::perform(Handle::State& job, Waiting waiting) {
+double CommunicatorBase::perform(Handle::State& job, Waiting waiting) {
   check_whole();
-  recorder_->started(job.event);
   try {
     execute(job.call, job.sequence, waiting);
   } catch (const CommunicationError& error) {
@@ -104,19 +106,17 @@ void CommunicatorBase::perform(Handle::State& job, Waiting waiting) {
     broken_.store(true, std::memory_order_release);
     throw;
   }
-  recorder_->ended(job.event);
+  return recorder_->ended(job.event);
 }
 
 void CommunicatorBase::run(const Call& call) {
   check_call(call, rank_, size_);
   check_whole();
-  const double start = clock_seconds();
   if (pending_.load(std::memory_order_acquire) == 0) {
     Handle::State job;
     job.call = call;
-    number(job);
-    perform(job, Waiting::eager);
-    recorder_->add_waited(clock_seconds() - start);
+    const double start = number(job, true);
+    recorder_->add_waited(perform(job, Waiting::eager) - start);
   } else {
     Handle(enqueue(call)).wait();
   }
@@ -136,7 +136,7 @@ std::shared_ptr<Handle::State> CommunicatorBase::enqueue(const Call& call) {
   job->threads = num_threads();
   job->category = current_category();
   job->recorder = recorder_;
-  number(*job);
+  number(*job, false);
   pending_.fetch_add(1, std::memory_order_relaxed);
   if (!thread_.joinable()) {
     ledger_ = &current_ledger();
@@ -165,6 +165,7 @@ void CommunicatorBase::serve() {
     const CategoryScope category(job->category);
     set_num_threads(job->threads);
     try {
+      recorder_->started(job->event);
       perform(*job, Waiting::patient);
     } catch (...) {
       job->error = std::current_exception();

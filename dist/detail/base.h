@@ -66,8 +66,9 @@ class CommunicatorBase : public Communicator {
 
  private:
   std::shared_ptr<Handle::State> enqueue(const Call& call);
-  void perform(Handle::State& job, Waiting waiting);
-  void number(Handle::State& job);
+  // Both return the time: of the end, and of the beginning.
+  double perform(Handle::State& job, Waiting waiting);
+  double number(Handle::State& job, bool starts_now);
   void serve();
   void check_whole() const;
 

@@ -28,9 +28,9 @@ inline void pause_processor() {
 #endif
 }
 
-// First spins, as ranks that work side by side come within microseconds; then lets other threads run
-// between two looks, as the one it waits for may need this very processor; then sleeps. Death and the
-// timeout are looked for while it sleeps.
+// First spins, as ranks that work side by side come within microseconds; then lets other threads
+// run between two looks, as the one it waits for may need this very processor; then sleeps. Death
+// and the timeout are looked for while it sleeps.
 template <class Ready, class Missing>
 void BoardCommunicator::await(Present& present, const Ready& ready, const Missing& missing) {
   const int spins = crowded_ ? 20 : 300;

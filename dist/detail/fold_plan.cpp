@@ -4,7 +4,9 @@
 #include "dist/tree.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 
 namespace weft::dist::detail {
 namespace {
@@ -15,34 +17,21 @@ std::string text_of(Node node) {
   return concat({"(", node.level, ", ", node.index, ")"});
 }
 
-std::string text_of(std::span<const Node> nodes) {
-  std::string text;
-  for (const Node node : nodes)
-    text += (text.empty() ? "" : " ") + text_of(node);
-  return text.empty() ? "none" : text;
-}
-
 // Floating dtypes mix: they compute in f64 if one of them is that, else in f32.
 DType compute_of(std::span<const Part> inputs, std::span<const Target> targets, const char* op) {
-  std::vector<DType> dtypes;
-  for (const Part& part : inputs)
-    dtypes.push_back(part.values.dtype);
-  for (const Target& target : targets)
-    dtypes.push_back(target.dtype);
-  if (dtypes.empty()) return f32;
-  if (!is_floating(dtypes[0])) {
-    for (const DType dtype : dtypes)
-      WEFT_CHECK(dtype == dtypes[0], op, "expected one dtype or floating ones, got ", dtypes[0],
-                 " and ", dtype);
-    WEFT_CHECK(dtypes[0] != boolean, op, "expected f32, f64, bf16, f16, i64, i32 or u8, got bool");
-    return dtypes[0];
-  }
-  DType compute = f32;
-  for (const DType dtype : dtypes) {
-    WEFT_CHECK(is_floating(dtype), op, "expected one dtype or floating ones, got ", dtypes[0],
-               " and ", dtype);
+  if (inputs.empty() && targets.empty()) return f32;
+  const DType first = inputs.empty() ? targets[0].dtype : inputs[0].values.dtype;
+  WEFT_CHECK(first != boolean, op, "expected f32, f64, bf16, f16, i64, i32 or u8, got bool");
+  DType compute = is_floating(first) ? f32 : first;
+  const auto take = [&](DType dtype) {
+    WEFT_CHECK(is_floating(first) ? is_floating(dtype) : dtype == first, op,
+               "expected one dtype or floating ones, got ", first, " and ", dtype);
     if (dtype == f64) compute = f64;
-  }
+  };
+  for (const Part& part : inputs)
+    take(part.values.dtype);
+  for (const Target& target : targets)
+    take(target.dtype);
   return compute;
 }
 
@@ -53,12 +42,9 @@ FoldPlan::FoldPlan(std::span<const Part> inputs, std::span<const Target> targets
     : compute_(compute_of(inputs, targets, op)), reduce_(reduce), mean_of_(mean_of) {
   WEFT_CHECK(mean_of <= 0 || is_floating(compute_), op,
              "expected a floating dtype for a mean, got ", compute_);
-  std::vector<size_t> order(inputs.size());
-  for (size_t i = 0; i < order.size(); ++i)
-    order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return first_leaf(inputs[a].node) < first_leaf(inputs[b].node);
-  });
+  std::vector<Part> sorted(inputs.begin(), inputs.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Part& a, const Part& b) { return first_leaf(a.node) < first_leaf(b.node); });
 
   // Siblings meet on top of a stack and are added; accumulators are taken from the free ones. An
   // accumulator that the second block of operands needs is never one that a target still holds.
@@ -68,15 +54,17 @@ FoldPlan::FoldPlan(std::span<const Part> inputs, std::span<const Target> targets
   };
   std::vector<Value> stack;
   std::vector<size_t> free;
+  inputs_.reserve(sorted.size());
+  stack.reserve(sorted.size());
   int64_t covered = 0;
-  for (const size_t i : order) {
-    const Node given = inputs[i].node;
+  for (const Part& part : sorted) {
+    const Node given = part.node;
     WEFT_CHECK(given.level >= 0 && given.index >= 0 && given.level <= root_of(leaves).level &&
                    first_leaf(given) >= covered && first_leaf(given) < leaves,
                op, "expected disjoint nodes of a tree over ", leaves, " leaves, got node ",
                text_of(given), " behind leaf ", covered);
     covered = std::min(leaves, first_leaf(given) + (int64_t{1} << given.level));
-    inputs_.push_back({inputs[i].values.data, inputs[i].values.dtype});
+    inputs_.push_back({part.values.data, part.values.dtype});
     stack.push_back({raised(given, leaves), {true, inputs_.size() - 1}});
     while (stack.size() >= 2) {
       const Value b = stack.back();
@@ -94,23 +82,25 @@ FoldPlan::FoldPlan(std::span<const Part> inputs, std::span<const Target> targets
     }
   }
 
-  std::vector<Node> sums;
+  bool same = stack.size() == targets.size();
+  for (const Target& target : targets) {
+    const Node wanted = raised(target.node, leaves);
+    const auto sum = std::find_if(stack.begin(), stack.end(),
+                                  [&](const Value& value) { return value.node == wanted; });
+    same = same && sum != stack.end();
+    if (!same) break;
+    targets_.push_back(target);
+    values_.push_back(sum->at);
+  }
+  if (same) return;
+  std::string sums;
   for (const Value& value : stack)
-    sums.push_back(value.node);
-  std::vector<Node> wanted;
+    sums += (sums.empty() ? "" : " ") + text_of(value.node);
+  std::string wanted;
   for (const Target& target : targets)
-    wanted.push_back(raised(target.node, leaves));
-  std::vector<size_t> place(targets.size());
-  bool same = sums.size() == wanted.size();
-  for (size_t t = 0; same && t < wanted.size(); ++t) {
-    place[t] = static_cast<size_t>(std::find(sums.begin(), sums.end(), wanted[t]) - sums.begin());
-    same = place[t] < sums.size();
-  }
-  WEFT_CHECK(same, op, "expected results for nodes ", text_of(sums), ", got ", text_of(wanted));
-  for (size_t t = 0; t < targets.size(); ++t) {
-    targets_.push_back(targets[t]);
-    values_.push_back(stack[place[t]].at);
-  }
+    wanted += (wanted.empty() ? "" : " ") + text_of(target.node);
+  throw_error(op, {"expected results for nodes ", sums.empty() ? "none" : sums, ", got ",
+                   wanted.empty() ? "none" : wanted});
 }
 
 const std::byte* FoldPlan::operand(const Operand& at, int64_t begin, int64_t count,
@@ -166,13 +156,13 @@ void FoldPlan::run_block(int64_t begin, int64_t count, std::byte* scratch) const
 }
 
 void FoldPlan::run(int64_t begin, int64_t end) const {
-  const size_t blocks = accumulators_ + 2 + targets_.size();
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<Line> scratch(blocks * kBytes / sizeof(Line));
+  const size_t bytes = (accumulators_ + 2 + targets_.size()) * kBytes;
+  alignas(64) std::array<std::byte, 12 * kBytes> few;
+  std::unique_ptr<std::byte[]> many;
+  if (bytes > few.size()) many = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::byte* scratch = many ? many.get() : few.data();
   for (int64_t at = begin; at < end; at += kBlock)
-    run_block(at, std::min(kBlock, end - at), scratch[0].bytes);
+    run_block(at, std::min(kBlock, end - at), scratch);
 }
 
 }  // namespace weft::dist::detail
