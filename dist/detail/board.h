@@ -17,8 +17,10 @@
 
 namespace weft::dist::detail {
 
-// Contributions of up to this many bytes travel in the slot itself.
+// Contributions of up to this many bytes travel in the slot itself; what is sent to one rank, in
+// the channel.
 inline constexpr int64_t kInlineBytes = 4096;
+inline constexpr int64_t kChannelBytes = 1024;
 
 // A part or result that a rank offers to others.
 struct Offer {
@@ -63,7 +65,7 @@ struct alignas(64) Channel {
   std::array<uint64_t, 2> addresses;  // of the data, or Offer::kStaged
   std::array<uint64_t, 2> staging;
   std::array<int32_t, 2> in_data;
-  alignas(64) std::array<std::byte, kInlineBytes> data;
+  alignas(64) std::array<std::byte, kChannelBytes> data;
 };
 
 class alignas(64) Board {

@@ -58,9 +58,11 @@ void BoardCommunicator::Exchange::post() {
   int64_t bytes = 0;
   for (const Part& part : parts_)
     bytes += part.values.bytes();
-  own.in_data =
-      bytes <= kInlineBytes && own.results * count_ * size_of(result_dtype_) <= kInlineBytes;
-  if (own.in_data) {
+  const size_t total = static_cast<size_t>(own.parts + own.results);
+  // A list of offers is memory of this rank's, which others must be done with before it goes on.
+  own.in_data = total <= Slot::kOffers && bytes <= kInlineBytes &&
+                own.results * count_ * size_of(result_dtype_) <= kInlineBytes;
+  if (own.in_data && bytes > 0) {
     std::byte* to = own.data.data();
     for (const Part& part : parts_) {
       std::memcpy(to, part.values.data, static_cast<size_t>(part.values.bytes()));
@@ -68,7 +70,6 @@ void BoardCommunicator::Exchange::post() {
     }
   }
 
-  const size_t total = static_cast<size_t>(own.parts + own.results);
   Offer* offers = own.offers.data();
   if (total > Slot::kOffers) {
     WEFT_CHECK(total * sizeof(Offer) <= kListBytes, c_.op_name(call_), "expected at most ",

@@ -20,10 +20,10 @@ void BoardCommunicator::exchange_pair(Present& present) {
 
   own.contracts[slot] = present.contract;
   if (sends) {
-    channel.in_data[slot] = bytes <= kInlineBytes;
+    channel.in_data[slot] = bytes <= kChannelBytes;
     channel.addresses[slot] = world_->address_of(values.data, bytes);
     if (channel.in_data[slot]) {
-      std::memcpy(channel.data.data(), values.data, static_cast<size_t>(bytes));
+      if (bytes > 0) std::memcpy(channel.data.data(), values.data, static_cast<size_t>(bytes));
     } else if (channel.addresses[slot] == Offer::kStaged) {
       channel.staging[slot] = world_->address_of(staging() + 2 * kListBytes, kWindowBytes);
     }
