@@ -249,6 +249,12 @@ void check_against(const RankEnvironment& is, const Reader& reader, const Launch
              outer->size, " from ", other.rank, ": unset the variables that are left over");
 }
 
+int processors_of(pid_t process) {
+  cpu_set_t set;
+  if (sched_getaffinity(process, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 }  // namespace
 
 RankEnvironment read_environment(const GetEnvironment& get, int64_t parent) {
@@ -296,14 +302,12 @@ int threads_per_rank(int own_processors, int launcher_processors, int local_size
   return std::max(1, std::min(own_processors, launcher_processors / std::max(1, local_size)));
 }
 
+int own_processors() {
+  return processors_of(0);
+}
+
 int threads_per_rank(int local_size) {
-  const auto processors_of = [](pid_t process, int otherwise) {
-    cpu_set_t set;
-    return sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : otherwise;
-  };
-  const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int own = processors_of(0, all);
-  return threads_per_rank(own, processors_of(getppid(), own), local_size);
+  return threads_per_rank(processors_of(0), processors_of(getppid()), local_size);
 }
 
 }  // namespace weft::dist

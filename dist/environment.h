@@ -61,6 +61,8 @@ RankEnvironment read_environment(const GetEnvironment& get, int64_t parent);
 // Of this process.
 RankEnvironment read_environment();
 
+// Processors that this process may run on.
+int own_processors();
 // Threads for each of `local_size` ranks that share a host, at least 1: their launcher's processors
 // divided among them, but no more than the launcher has bound this one to.
 int threads_per_rank(int own_processors, int launcher_processors, int local_size);

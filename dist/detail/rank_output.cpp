@@ -1,0 +1,95 @@
+#include "dist/detail/rank_output.h"
+
+#include "core/error.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace weft::dist::detail {
+namespace {
+
+constexpr size_t kTail = 16 * 1024;
+constexpr size_t kLongestPartial = 64 * 1024;  // a line that long is passed on in parts
+
+}  // namespace
+
+void Outlet::add(std::string_view bytes) {
+  if (!broken_) bytes_ += bytes;
+}
+
+void Outlet::write_some() {
+  while (waiting()) {
+    // A ready pipe takes so much at once, so that a blocking descriptor does not block.
+    const size_t size = std::min<size_t>(bytes_.size(), PIPE_BUF);
+    const ssize_t written = write(descriptor_, bytes_.data(), size);
+    if (written > 0) {
+      bytes_.erase(0, static_cast<size_t>(written));
+      return;
+    }
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) return;
+    drop();
+  }
+}
+
+void Outlet::drop() {
+  broken_ = true;
+  bytes_.clear();
+}
+
+RankLog::RankLog(std::string path) : path_(std::move(path)) {
+  file_ =
+      Descriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+  WEFT_CHECK(file_.open(), "launch", "expected to write ", path_, ", got ", std::strerror(errno));
+}
+
+void RankLog::add(std::string_view bytes) {
+  tail_ += bytes;
+  if (tail_.size() > 2 * kTail) tail_.erase(0, tail_.size() - kTail);
+  while (!bytes.empty()) {
+    const ssize_t written = write(file_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    WEFT_CHECK(written > 0, "launch", "expected to write ", path_, ", got ", std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+std::string RankLog::last_lines(int count) const {
+  size_t end = tail_.size();
+  while (end > 0 && (tail_[end - 1] == '\n' || tail_[end - 1] == '\r'))
+    --end;
+  if (end == 0) return {};
+  size_t begin = end;
+  while (begin > 0 && (tail_[begin - 1] != '\n' || --count > 0))
+    --begin;
+  return tail_.substr(begin, end - begin) + "\n";
+}
+
+std::string LineMarker::add(std::string_view bytes) {
+  std::string lines;
+  for (;;) {
+    const size_t end = bytes.find('\n');
+    if (end == std::string_view::npos) break;
+    lines += mark_ + partial_;
+    lines += bytes.substr(0, end + 1);
+    partial_.clear();
+    bytes.remove_prefix(end + 1);
+  }
+  partial_ += bytes;
+  if (partial_.size() > kLongestPartial) lines += rest();
+  return lines;
+}
+
+std::string LineMarker::rest() {
+  if (partial_.empty()) return {};
+  std::string line = mark_ + partial_ + "\n";
+  partial_.clear();
+  return line;
+}
+
+}  // namespace weft::dist::detail

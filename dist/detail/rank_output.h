@@ -1,0 +1,62 @@
+// Where the ranks' output goes: a log a rank, and what is shown.
+#pragma once
+
+#include "dist/detail/descriptor.h"
+
+#include <string>
+#include <string_view>
+
+namespace weft::dist::detail {
+
+// Bytes on their way to a descriptor that may be slower than its writers: a terminal, a pager.
+class Outlet {
+ public:
+  explicit Outlet(int descriptor) : descriptor_(descriptor) {}
+  int descriptor() const { return descriptor_; }
+  void add(std::string_view bytes);
+  bool waiting() const { return !bytes_.empty(); }
+  // Writers should wait.
+  bool full() const { return bytes_.size() > kFull; }
+  // Writes what goes without waiting long: to be called when the descriptor is ready. When nobody
+  // reads any more, the bytes are dropped, now and later.
+  void write_some();
+  void drop();
+
+ private:
+  static constexpr size_t kFull = 256 * 1024;
+  int descriptor_;  // not owned
+  bool broken_ = false;
+  std::string bytes_;
+};
+
+// The log of one rank, and its last lines.
+class RankLog {
+ public:
+  // Begins the file anew. Others may append to it meanwhile. Throws Error.
+  explicit RankLog(std::string path);
+  void add(std::string_view bytes);
+  const std::string& path() const { return path_; }
+  // At most `count`, each with its end of line.
+  std::string last_lines(int count) const;
+
+ private:
+  std::string path_;
+  Descriptor file_;
+  std::string tail_;
+};
+
+// Puts a mark before every line of a stream that arrives in pieces.
+class LineMarker {
+ public:
+  explicit LineMarker(std::string mark) : mark_(std::move(mark)) {}
+  // The whole lines among what has come so far.
+  std::string add(std::string_view bytes);
+  // What is left, ended.
+  std::string rest();
+
+ private:
+  std::string mark_;
+  std::string partial_;
+};
+
+}  // namespace weft::dist::detail
