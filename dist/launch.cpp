@@ -156,8 +156,7 @@ class Supervisor {
                                .input = from,
                                .output = output.write.get(),
                                .errors = apart ? errors.write.get() : output.write.get()},
-                              signals_.before());
-    guardian_.add(rank.process);
+                              guardian_, signals_.before());
     rank.input = std::move(input.write);
     rank.streams = {std::move(output.read), std::move(errors.read)};
     for (const Descriptor& stream : rank.streams) {
@@ -339,8 +338,8 @@ class Supervisor {
   // All ranks have ended; what they have started and left in their groups ends now.
   void end_leftovers() {
     const std::vector<pid_t> all = groups();
-    if (!detail::living_groups(all).empty() && phase_ != Phase::ending && phase_ != Phase::killed)
-      begin_ending(SIGTERM);
+    // Also after a SIGINT: shells have what runs in the background ignore that.
+    if (!detail::living_groups(all).empty() && phase_ != Phase::killed) begin_ending(SIGTERM);
     while (!detail::living_groups(all).empty())
       turn(kLookSeconds);
     deadline_.reset();

@@ -34,10 +34,16 @@ Descriptor above_standard(int number) {
   return Descriptor(fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
 }
 
+// Should somebody have ended the guardian, the ranks still have their death signal.
+void tell(int line, pid_t word) {
+  [[maybe_unused]] const ssize_t told = write(line, &word, sizeof word);
+}
+
 // The new process, from fork to exec: system calls only.
 [[noreturn]] void become(const ProcessPlan& plan, char* const* command, char* const* environment,
-                         const sigset_t& mask, pid_t parent, int report) {
+                         const sigset_t& mask, pid_t parent, int guardian, int report) {
   setpgid(0, 0);
+  tell(guardian, getpid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
   signal(SIGPIPE, SIG_DFL);
@@ -103,7 +109,7 @@ Pipe make_pipe() {
   return {above_standard(ends[0]), above_standard(ends[1])};
 }
 
-pid_t start_process(const ProcessPlan& plan, const sigset_t& mask) {
+pid_t start_process(const ProcessPlan& plan, const Guardian& guardian, const sigset_t& mask) {
   const std::vector<char*> command = pointers(plan.command);
   const std::vector<char*> environment = pointers(plan.environment);
   Pipe report = make_pipe();
@@ -111,7 +117,8 @@ pid_t start_process(const ProcessPlan& plan, const sigset_t& mask) {
   const pid_t process = fork();
   WEFT_CHECK(process >= 0, "launch", "expected to start a process, got ", std::strerror(errno));
   if (process == 0)
-    become(plan, command.data(), environment.data(), mask, parent, report.write.get());
+    become(plan, command.data(), environment.data(), mask, parent, guardian.line(),
+           report.write.get());
   setpgid(process, process);  // here and there, so that it holds from now on
   report.write.close();
   int error = 0;
@@ -165,19 +172,10 @@ Guardian::Guardian() {
 }
 
 Guardian::~Guardian() {
-  tell(0);
+  tell(line_.get(), 0);
   line_.close();
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
-}
-
-void Guardian::add(pid_t group) {
-  tell(group);
-}
-
-// Should somebody have ended the guardian, the ranks still have their death signal.
-void Guardian::tell(pid_t word) {
-  [[maybe_unused]] const ssize_t told = write(line_.get(), &word, sizeof word);
 }
 
 }  // namespace weft::dist::detail

@@ -10,6 +10,24 @@
 
 namespace weft::dist::detail {
 
+// A process in a session of its own that ends the groups it has been told of, if this process ends
+// without having called off: also when SIGKILL took it. Members of a group that survive the leader
+// are so reached too.
+class Guardian {
+ public:
+  Guardian();
+  ~Guardian();  // calls off
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+  // Takes the numbers of groups, each as a pid_t. Written by the ranks themselves, before they can
+  // have started anything.
+  int line() const { return line_.get(); }
+
+ private:
+  pid_t process_ = -1;
+  Descriptor line_;
+};
+
 struct ProcessPlan {
   std::vector<std::string> command;      // command[0] is a path
   std::vector<std::string> environment;  // NAME=value, all of it
@@ -18,9 +36,9 @@ struct ProcessPlan {
   int errors = -1;
 };
 
-// Starts it as the leader of a new process group, with the signal mask `mask`. It gets SIGKILL when
-// this thread's process ends. Throws Error if it cannot be run.
-pid_t start_process(const ProcessPlan& plan, const sigset_t& mask);
+// Starts it as the leader of a new process group under a guardian, with the signal mask `mask`. It
+// gets SIGKILL when this thread's process ends. Throws Error if it cannot be run.
+pid_t start_process(const ProcessPlan& plan, const Guardian& guardian, const sigset_t& mask);
 
 // A descriptor (pidfd) that is readable once the child has ended; closed if there is none.
 Descriptor open_process(pid_t process);
@@ -38,22 +56,5 @@ Ending ending_of(int process_descriptor);
 
 // Which of the groups have members that still run. `groups` are sorted.
 std::vector<pid_t> living_groups(const std::vector<pid_t>& groups);
-
-// A process in a session of its own that ends the groups it has been told of, if this process ends
-// without having called off: also when SIGKILL took it. Members of a group that survive the leader
-// are so reached too.
-class Guardian {
- public:
-  Guardian();
-  ~Guardian();  // calls off
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
-  void add(pid_t group);
-
- private:
-  void tell(pid_t word);
-  pid_t process_ = -1;
-  Descriptor line_;
-};
 
 }  // namespace weft::dist::detail
