@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -13,6 +14,8 @@ struct CommandLine::State {
   std::unique_ptr<CLI::App> owned;  // null for a command below another
   CLI::App* app = nullptr;
   std::vector<std::unique_ptr<CommandLine>> commands;
+  std::string rest_name;
+  std::vector<std::string>* rest = nullptr;
 };
 
 CommandLine::CommandLine(std::string program, const std::string& description)
@@ -103,6 +106,12 @@ void CommandLine::add_bytes(const std::string& flag, int64_t& value, const std::
   state_->app->add_option(flag, parse, help)->type_name("BYTES");
 }
 
+void CommandLine::add_rest(const std::string& what, std::vector<std::string>& rest) {
+  state_->rest_name = what;
+  state_->rest = &rest;
+  state_->app->footer("After the options: -- " + what);
+}
+
 CommandLine& CommandLine::command(const std::string& name, const std::string& description) {
   auto state = std::make_unique<State>();
   state->program = state_->program + " " + name;
@@ -122,9 +131,16 @@ bool CommandLine::given(const std::string& flag) const {
 }
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
+  // CLI11 would look for options behind "--", too.
+  const auto takes_rest = [](const auto& command) { return command->state_->rest != nullptr; };
+  const bool cut =
+      takes_rest(this) || std::any_of(state_->commands.begin(), state_->commands.end(), takes_rest);
+  char** const end = cut ? std::find_if(argv, argv + argc,
+                                        [](const char* word) { return word == std::string("--"); })
+                         : argv + argc;
   try {
-    state_->app->parse(argc, argv);
-    return std::nullopt;
+    state_->app->parse(static_cast<int>(end - argv), argv);
+    return take_rest(end, argv + argc);
   } catch (const CLI::CallForHelp& help) {
     return state_->app->exit(help);
   } catch (const CLI::CallForAllHelp& help) {
@@ -132,6 +148,16 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return reject(error.what());
   }
+}
+
+std::optional<int> CommandLine::take_rest(char** begin, char** end) {
+  for (const auto& command : state_->commands) {
+    if (command->chosen()) return command->take_rest(begin, end);
+  }
+  if (state_->rest && end - begin < 2) return reject("expected -- " + state_->rest_name);
+  if (!state_->rest && begin != end) return reject("expected nothing behind the options, got --");
+  if (state_->rest) state_->rest->assign(begin + 1, end);
+  return std::nullopt;
 }
 
 int CommandLine::reject(const std::string& message) const {

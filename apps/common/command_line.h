@@ -28,6 +28,10 @@ class CommandLine {
   // A number of bytes, with an optional unit: 1000, 64KiB, 1.5GB.
   void add_bytes(const std::string& flag, int64_t& value, const std::string& help);
 
+  // Everything after "--" goes to `rest`, as it stands; without it that is an error. `what` names
+  // it in messages and help.
+  void add_rest(const std::string& what, std::vector<std::string>& rest);
+
   // A command of its own below this one, as in `weft bench op`. Owned by this object.
   CommandLine& command(const std::string& name, const std::string& description);
   // Whether this command was the one typed.
@@ -45,6 +49,7 @@ class CommandLine {
  private:
   struct State;
   explicit CommandLine(std::unique_ptr<State> state);
+  std::optional<int> take_rest(char** begin, char** end);
   std::unique_ptr<State> state_;
 };
 

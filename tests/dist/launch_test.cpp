@@ -186,7 +186,8 @@ TEST_F(Launch, ShowsAllWithMarks) {
 
 TEST_F(Launch, OutputLargerThanAPipe) {
   ASSERT_EQ(
-      run("i=0; while [ $i -lt 3000 ]; do echo $RANK-$i-$(printf %0200d 0); i=$((i+1)); done", 3),
+      run("i=0; while [ $i -lt 3000 ]; do printf '%d-%d-%0200d\\n' $RANK $i 0; i=$((i+1)); done",
+          3),
       0);
   for (int rank = 0; rank < 3; ++rank) {
     std::string all;
@@ -204,7 +205,7 @@ TEST_F(Launch, NobodyReadsTheOutput) {
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
   options_.output = ends[1];
-  EXPECT_EQ(run("i=0; while [ $i -lt 3000 ]; do echo $(printf %0200d 0); i=$((i+1)); done", 1), 0);
+  EXPECT_EQ(run("i=0; while [ $i -lt 3000 ]; do printf '%0200d\\n' 0; i=$((i+1)); done", 1), 0);
   close(ends[1]);
   EXPECT_EQ(log(0).size(), 3000U * 201);
 }
@@ -230,6 +231,7 @@ TEST_F(Launch, TheFirstFailureIsTheExitCodeAndIsShown) {
 }
 
 TEST_F(Launch, ASignalIsAFailure) {
+  options_.verdict_seconds = 0.1;
   EXPECT_EQ(run("[ $RANK = 1 ] && { echo dying; kill -SEGV $$; }\n" + std::string(kWait), 2),
             128 + SIGSEGV);
   EXPECT_THAT(errors_.text(),
