@@ -17,7 +17,7 @@ namespace weft::dist {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
-constexpr size_t kLongestJob = 100;
+constexpr size_t kLongestJob = 64;
 
 // The variables of one launcher.
 struct Launcher {
@@ -121,17 +121,16 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   return hash;
 }
 
-// A name fit for a file, still another for another text.
+// A name that backends take, still another for another text.
 std::string as_job(const std::string& text) {
   const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
   };
   std::string job = text;
   std::replace_if(
-      job.begin(), job.end(), [&](char c) { return !fits(c); }, '_');
+      job.begin(), job.end(), [&](char c) { return !fits(c); }, '-');
   if (job == text && job.size() <= kLongestJob) return job;
-  const std::string mark = "-" + std::to_string(hash_of(text));
+  const std::string mark = "-" + std::to_string(hash_of(text));  // at most 21
   return job.substr(0, kLongestJob - mark.size()) + mark;
 }
 

@@ -48,7 +48,7 @@ struct RankEnvironment {
   std::string master_address;
   int master_port = 0;
   // The same on all ranks of a launch, another for every launch as far as the launcher tells them
-  // apart: letters, digits, '.', '_' and '-', at most 100. Empty if not launched. WEFT_JOB where it
+  // apart: letters, digits and '-', at most 64. Empty if not launched. WEFT_JOB where it
   // is set; else made of the launcher's own identifiers.
   std::string job;
 

@@ -26,8 +26,8 @@
 namespace weft::dist {
 namespace {
 
-using detail::Descriptor;
 using detail::Ending;
+using detail::FileDescriptor;
 using detail::Outlet;
 using detail::Pipe;
 
@@ -57,7 +57,7 @@ class Signals {
       if (action.sa_handler != SIG_IGN) sigaddset(&wanted, number);  // nohup stays nohup
     }
     pthread_sigmask(SIG_BLOCK, &wanted, &before_);
-    descriptor_ = Descriptor(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+    descriptor_ = FileDescriptor(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &pipe_before_);
@@ -81,7 +81,7 @@ class Signals {
  private:
   sigset_t before_{};
   struct sigaction pipe_before_ {};
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
 };
 
 struct Rank {
@@ -89,10 +89,10 @@ struct Rank {
   detail::LineMarker marker;
   bool remote = false;
   pid_t process = -1;
-  Descriptor pidfd = {};
-  Descriptor input = {};  // of a remote rank: closing it ends the rank
+  FileDescriptor pidfd = {};
+  FileDescriptor input = {};  // of a remote rank: closing it ends the rank
   // Standard output, and standard error where it is shown apart.
-  std::array<Descriptor, 2> streams = {};
+  std::array<FileDescriptor, 2> streams = {};
   std::optional<Ending> ending = {};
 };
 
@@ -115,7 +115,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   int run() {
-    if (options_.timeout_seconds > 0) deadline_ = began_ + options_.timeout_seconds;
+    if (options_.time_limit_seconds > 0) deadline_ = began_ + options_.time_limit_seconds;
     while (!all_ended())
       turn();
     end_leftovers();
@@ -142,7 +142,7 @@ class Supervisor {
     const bool apart = number == 0 && !options_.show_all;
     if (apart) errors = detail::make_pipe();
     Pipe input;
-    const Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (plan.remote) input = detail::make_pipe();
     // A rank that reads from the terminal would be stopped, as it is in the background.
     const bool reads = number == 0 && !plan.remote && isatty(STDIN_FILENO) == 0 &&
@@ -159,13 +159,13 @@ class Supervisor {
                               guardian_, signals_.before());
     rank.input = std::move(input.write);
     rank.streams = {std::move(output.read), std::move(errors.read)};
-    for (const Descriptor& stream : rank.streams) {
-      if (stream.open()) fcntl(stream.get(), F_SETFL, O_NONBLOCK);
+    for (const FileDescriptor& stream : rank.streams) {
+      if (stream.valid()) fcntl(stream.get(), F_SETFL, O_NONBLOCK);
     }
     ranks_.push_back(std::move(rank));
     Rank& started = ranks_.back();
-    started.pidfd = Descriptor(detail::open_process(started.process));
-    WEFT_CHECK(started.pidfd.open(), "launch", "expected a process descriptor, got ",
+    started.pidfd = FileDescriptor(detail::open_process(started.process));
+    WEFT_CHECK(started.pidfd.valid(), "launch", "expected a process descriptor, got ",
                std::strerror(errno));
   }
 
@@ -183,7 +183,7 @@ class Supervisor {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       const Rank& rank = ranks_[i];
       polled.push_back({rank.ending ? -1 : rank.pidfd.get(), POLLIN, 0});
-      for (const Descriptor& stream : rank.streams)
+      for (const FileDescriptor& stream : rank.streams)
         polled.push_back({held && shown(i) ? -1 : stream.get(), POLLIN, 0});
     }
     if (deadline_) {
@@ -207,7 +207,7 @@ class Supervisor {
       }
       if (!of_rank[0].revents) continue;
       ranks_[i].ending = detail::ending_of(ranks_[i].pidfd.get());
-      ranks_[i].input.close();
+      ranks_[i].input = FileDescriptor();
       if (ranks_[i].ending->failed()) failed.push_back(i);
     }
     if (!failed.empty()) on_failure(failed);
@@ -223,7 +223,7 @@ class Supervisor {
     const ssize_t got = read(rank.streams[stream].get(), bytes.data(), bytes.size());
     if (got < 0) return errno == EINTR;
     if (got == 0) {
-      rank.streams[stream].close();
+      rank.streams[stream] = FileDescriptor();
       return false;
     }
     const std::string_view text(bytes.data(), static_cast<size_t>(got));
@@ -238,7 +238,7 @@ class Supervisor {
   // What a rank that has ended wrote before.
   void take_all(size_t number) {
     for (size_t stream = 0; stream < 2; ++stream) {
-      while (ranks_[number].streams[stream].open() && take_some(number, stream)) {
+      while (ranks_[number].streams[stream].valid() && take_some(number, stream)) {
       }
     }
   }
@@ -298,9 +298,9 @@ class Supervisor {
     if (phase_ == Phase::running) {
       char text[64];
       std::snprintf(text, sizeof text, "ending the ranks after %g seconds",
-                    options_.timeout_seconds);
+                    options_.time_limit_seconds);
       say(text);
-      code_ = kTimeoutCode;
+      code_ = kTimeLimitCode;
     }
     if (phase_ == Phase::running || phase_ == Phase::verdicts) {
       begin_ending(SIGTERM);
@@ -322,7 +322,7 @@ class Supervisor {
   void send(int number) {
     for (Rank& rank : ranks_) {
       const bool ends = number != SIGSTOP && number != SIGCONT;
-      if (rank.remote && ends) rank.input.close();
+      if (rank.remote && ends) rank.input = FileDescriptor();
       if (!rank.remote || number == SIGKILL) kill(-rank.process, number);
     }
   }
@@ -351,7 +351,7 @@ class Supervisor {
   void end_now() {
     for (Rank& rank : ranks_) {
       kill(-rank.process, SIGKILL);
-      rank.input.close();
+      rank.input = FileDescriptor();
       while (waitpid(rank.process, nullptr, 0) < 0 && errno == EINTR) {
       }
     }

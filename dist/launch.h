@@ -49,17 +49,17 @@ struct LaunchOptions {
   bool show_all = false;
   // How messages of the launcher begin.
   std::string name = "weft run";
-  double timeout_seconds = 0;  // for the whole launch, 0: none
-  double verdict_seconds = 3;  // for the others to end by themselves after one has failed
-  double grace_seconds = 5;    // from SIGTERM to SIGKILL
-  int output = 1;              // descriptors for what is shown
+  double time_limit_seconds = 0;  // for the whole launch, 0: none
+  double verdict_seconds = 2;     // for the others to end by themselves after one has failed
+  double grace_seconds = 5;       // from SIGTERM to SIGKILL
+  int output = 1;                 // descriptors for what is shown
   int errors = 2;
 };
 
-inline constexpr int kTimeoutCode = 124;
+inline constexpr int kTimeLimitCode = 124;
 
 // Returns 0 if all ranks have returned 0; else the exit code of the first rank that failed, 128 + N
-// if signal N ended it; 128 + N if signal N ended the launch; kTimeoutCode after the timeout.
+// if signal N ended it; 128 + N if signal N ended the launch; kTimeLimitCode after the time limit.
 // Throws Error if the ranks cannot be started or their output cannot be kept; no rank is left then.
 // To be called from a program's only thread.
 int launch(const LaunchOptions& options);

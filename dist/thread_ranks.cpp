@@ -134,4 +134,11 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator& comm)>& 
   if (first) std::rethrow_exception(first);
 }
 
+std::unique_ptr<Communicator> make_single_rank(CommunicatorOptions options) {
+  const auto job = std::make_shared<Job>(1);
+  return std::make_unique<detail::BoardCommunicator>(
+      std::make_shared<ThreadWorld>(job, 0), job->make_board(1), 0, std::vector<int>{0}, "world",
+      std::make_shared<Recorder>(), options);
+}
+
 }  // namespace weft::dist

@@ -5,6 +5,7 @@
 #include "dist/communicator.h"
 
 #include <functional>
+#include <memory>
 
 namespace weft::dist {
 
@@ -20,5 +21,9 @@ struct ThreadRanksOptions {
 // others are made to fail too, and the exception that came first is thrown again here.
 void run_thread_ranks(int ranks, const std::function<void(Communicator& comm)>& body,
                       const ThreadRanksOptions& options = {});
+
+// A `thread` communicator of one rank: this thread, with the ledger, random state and thread count
+// it has.
+std::unique_ptr<Communicator> make_single_rank(CommunicatorOptions options = {});
 
 }  // namespace weft::dist

@@ -5,20 +5,28 @@
 #include "core/random.h"
 
 #include <array>
-#include <utility>
+#include <cstdlib>
 
 namespace weft::app {
 
 void add_common_flags(CommandLine& line, CommonFlags& flags) {
   constexpr int64_t kMany = 1 << 20;
-  line.add("--workers", flags.workers, "ranks to train on", 1, kMany);
+  line.add("--workers", flags.workers,
+           "ranks to train on: processes that this program starts, unless a launcher has", 1,
+           kMany);
   line.add_choice("--strategy", flags.strategy,
                   {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
-                  "how parameters, gradients and optimizer state rest on the ranks");
+                  "how parameters, gradients and optimizer state rest on the ranks; ddp by default "
+                  "for several");
+  line.add_choice("--backend", flags.backend, {"auto", "thread", "shm", "gloo", "mpi"},
+                  "how ranks communicate; WEFT_BACKEND decides for auto, else where they run");
+  line.add("--timeout", flags.timeout,
+           "seconds that ranks wait for one that is alive but does not come", 0.001, 1e9);
   line.add_choice("--device", flags.device, {"cpu", "cuda"}, "where to train");
   line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"},
                   "type of parameters and activations");
-  line.add("--threads", flags.threads, "threads of a rank, 0 for all processors", 0, 4096);
+  line.add("--threads", flags.threads,
+           "threads of a rank, 0 for all processors divided among the ranks of a host", 0, 4096);
   line.add("--seed", flags.seed, "seed of initial weights, order and augmentation", 0);
   line.add("--epochs", flags.epochs, "passes over the training data", 1, kMany);
   line.add("--steps", flags.steps, "stop after this many steps, 0 to let the epochs decide", 0);
@@ -41,14 +49,46 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add_switch("--quiet", flags.quiet, "print nothing but errors");
 }
 
+namespace {
+
+// Who this process is; the exit code where that contradicts itself or the flags.
+std::optional<int> find_rank(const CommandLine& line, CommonFlags& flags) {
+  try {
+    flags.environment = dist::read_environment();
+  } catch (const Error& error) {
+    return line.reject(error.what());
+  }
+  if (flags.environment.launched()) {
+    if (line.given("--workers") && flags.workers != flags.environment.size) {
+      return line.reject("--workers: expected the " + std::to_string(flags.environment.size) +
+                         " ranks that " + flags.environment.launcher + " has started, got " +
+                         std::to_string(flags.workers));
+    }
+    flags.workers = flags.environment.size;
+  }
+  if (!line.given("--strategy")) flags.strategy = flags.workers > 1 ? "ddp" : "single";
+  if (flags.strategy == "single" && flags.workers > 1) {
+    return line.reject("--strategy: expected ddp, zero1, zero2, zero3 or fsdp for " +
+                       std::to_string(flags.workers) + " ranks, got single");
+  }
+  return std::nullopt;
+}
+
+// Who has set OMP_NUM_THREADS has decided; Weft's own launcher does.
+int default_threads(const CommonFlags& flags) {
+  if (std::getenv("OMP_NUM_THREADS") || !flags.environment.launched()) return num_threads();
+  return dist::threads_per_rank(flags.environment.local_size);
+}
+
+}  // namespace
+
 std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flags) {
   const auto not_here = [&](const std::string& flag, const std::string& value,
                             const std::string& wanted) {
     return line.reject(flag + ": expected " + wanted + ", got " + value +
                        ", which this version does not do yet");
   };
-  if (flags.workers != 1) return not_here("--workers", std::to_string(flags.workers), "1");
-  if (flags.strategy != "single") return not_here("--strategy", flags.strategy, "single");
+  if (const auto code = find_rank(line, flags)) return code;
   if (flags.device != "cpu") return not_here("--device", flags.device, "cpu");
   if (flags.dtype == "f16")
     return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
@@ -64,8 +104,8 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
                        std::to_string(flags.global_batch) + ", got " +
                        std::to_string(flags.accumulate));
   }
-  if (flags.threads > 0) set_num_threads(static_cast<int>(flags.threads));
-  flags.threads = num_threads();
+  if (flags.threads == 0) flags.threads = default_threads(flags);
+  set_num_threads(static_cast<int>(flags.threads));
   if (flags.memory_limit > 0) current_ledger().set_limit(flags.memory_limit);
   manual_seed(static_cast<uint64_t>(flags.seed));
   return std::nullopt;

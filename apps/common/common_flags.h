@@ -3,6 +3,7 @@
 
 #include "apps/common/command_line.h"
 #include "core/dtype.h"
+#include "dist/environment.h"
 
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@ struct CommonFlags {
   std::string strategy = "single";
   std::string device = "cpu";
   std::string dtype = "f32";
-  int64_t threads = 0;  // 0: all processors
+  std::string backend = "auto";
+  double timeout = 120;  // seconds
+  int64_t threads = 0;   // 0: all processors, divided among the ranks of this host
   int64_t seed = 1;
   int64_t epochs = 5;
   int64_t steps = 0;  // 0: as the epochs have it
@@ -34,13 +37,17 @@ struct CommonFlags {
   std::string init;
   std::string export_to;
   bool quiet = false;
+  // Not a flag: who this process is. Filled by apply_common_flags().
+  dist::RankEnvironment environment = {};
 };
 
 // Adds them to `line`, with the values `flags` holds as defaults.
 void add_common_flags(CommandLine& line, CommonFlags& flags);
 
-// After parsing: refuses what cannot be honoured (returns the exit code), then applies threads,
-// memory limit and seed to this process.
+// After parsing: finds out which rank this is, refuses what cannot be honoured (returns the exit
+// code), then applies threads, memory limit and seed to this process. `workers` becomes the number
+// of ranks that a launcher has started, and `strategy`, where it is not given, "single" for one
+// rank and "ddp" for more.
 std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flags);
 
 }  // namespace weft::app

@@ -1,5 +1,6 @@
 // Trains an MNIST network: `mnist --help` lists what it takes.
 #include "apps/common/command_line.h"
+#include "apps/common/ranks.h"
 #include "apps/mnist/train.h"
 
 namespace {
@@ -7,8 +8,8 @@ namespace {
 int run(int argc, char** argv) {
   weft::app::MnistOptions options;
   if (const auto code = weft::app::parse_options(argc, argv, options)) return *code;
-  weft::app::train_mnist(options);
-  return 0;
+  return weft::app::run_ranks(argc, argv, options.common,
+                              [&](weft::dist::Communicator&) { weft::app::train_mnist(options); });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ RunCommand::RunCommand(CommandLine& weft)
             "folder for rank-N.log; by default a temporary one, kept if a rank fails");
   line_.add_switch("--all-output", all_output_,
                    "show the lines of all ranks, marked with the rank, not of rank 0 alone");
-  line_.add("--timeout", timeout_,
+  line_.add("--time-limit", time_limit_,
             "seconds after which all ranks are ended (exit code 124), 0: none", 0.0, 1e9);
   line_.add_rest("program and its arguments", command_);
 }
@@ -52,7 +52,7 @@ int RunCommand::run() {
   options.master_port = static_cast<int>(master_port_);
   options.log_directory = log_directory_;
   options.show_all = all_output_;
-  options.timeout_seconds = timeout_;
+  options.time_limit_seconds = time_limit_;
   return dist::launch(options);
 }
 

@@ -24,7 +24,7 @@ class RunCommand {
   int64_t master_port_ = 0;
   std::string log_directory_;
   bool all_output_ = false;
-  double timeout_ = 0;
+  double time_limit_ = 0;
   std::vector<std::string> command_;
 };
 

@@ -1,7 +1,7 @@
 #include "dist/detail/launch_plan.h"
 
 #include "core/error.h"
-#include "dist/detail/descriptor.h"
+#include "dist/detail/file_descriptor.h"
 #include "dist/environment.h"
 
 #include <netinet/in.h>
@@ -50,14 +50,14 @@ std::string find_program(const std::string& program) {
 // A port that is free now. Nobody holds it until rank 0 listens there, but the system hands out
 // another to whoever asks next.
 int free_port() {
-  const detail::Descriptor socket_of(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const detail::FileDescriptor probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t size = sizeof address;
   const bool found =
-      socket_of.open() &&
-      bind(socket_of.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-      getsockname(socket_of.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+      probe.valid() &&
+      bind(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
   WEFT_CHECK(found, "launch", "expected a free port, got ", std::strerror(errno));
   return ntohs(address.sin_port);
 }

@@ -43,9 +43,9 @@ void Outlet::drop() {
 }
 
 RankLog::RankLog(std::string path) : path_(std::move(path)) {
-  file_ =
-      Descriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
-  WEFT_CHECK(file_.open(), "launch", "expected to write ", path_, ", got ", std::strerror(errno));
+  file_ = FileDescriptor(
+      open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+  WEFT_CHECK(file_.valid(), "launch", "expected to write ", path_, ", got ", std::strerror(errno));
 }
 
 void RankLog::add(std::string_view bytes) {

@@ -1,7 +1,7 @@
 // Where the ranks' output goes: a log a rank, and what is shown.
 #pragma once
 
-#include "dist/detail/descriptor.h"
+#include "dist/detail/file_descriptor.h"
 
 #include <string>
 #include <string_view>
@@ -41,7 +41,7 @@ class RankLog {
 
  private:
   std::string path_;
-  Descriptor file_;
+  FileDescriptor file_;
   std::string tail_;
 };
 

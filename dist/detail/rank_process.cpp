@@ -28,10 +28,10 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 // Numbers 0 to 2 belong to standard input, output and errors, even where those are closed.
-Descriptor above_standard(int number) {
-  if (number > STDERR_FILENO) return Descriptor(number);
-  const Descriptor low(number);
-  return Descriptor(fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+FileDescriptor above_standard(int number) {
+  if (number > STDERR_FILENO) return FileDescriptor(number);
+  const FileDescriptor low(number);
+  return FileDescriptor(fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
 }
 
 // Should somebody have ended the guardian, the ranks still have their death signal.
@@ -86,9 +86,9 @@ void tell(int line, pid_t word) {
 pid_t group_of(const char* process) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%.20s/stat", process);
-  const Descriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
   char text[512];
-  const ssize_t size = file.open() ? read(file.get(), text, sizeof text - 1) : -1;
+  const ssize_t size = file.valid() ? read(file.get(), text, sizeof text - 1) : -1;
   if (size <= 0) return 0;
   text[size] = 0;
   // "pid (any name) state parent group"
@@ -120,7 +120,7 @@ pid_t start_process(const ProcessPlan& plan, const Guardian& guardian, const sig
     become(plan, command.data(), environment.data(), mask, parent, guardian.line(),
            report.write.get());
   setpgid(process, process);  // here and there, so that it holds from now on
-  report.write.close();
+  report.write = FileDescriptor();
   int error = 0;
   ssize_t got = 0;
   do {
@@ -133,8 +133,8 @@ pid_t start_process(const ProcessPlan& plan, const Guardian& guardian, const sig
 }
 
 // By number: the header of Debian 12's C library forgets that it is C.
-Descriptor open_process(pid_t process) {
-  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+FileDescriptor open_process(pid_t process) {
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
 }
 
 Ending ending_of(int process_descriptor) {
@@ -173,7 +173,7 @@ Guardian::Guardian() {
 
 Guardian::~Guardian() {
   tell(line_.get(), 0);
-  line_.close();
+  line_ = FileDescriptor();
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

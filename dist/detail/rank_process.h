@@ -1,7 +1,7 @@
 // A rank as a process: started in a process group of its own, ended with everything it has started.
 #pragma once
 
-#include "dist/detail/descriptor.h"
+#include "dist/detail/file_descriptor.h"
 
 #include <sys/types.h>
 
@@ -9,6 +9,13 @@
 #include <vector>
 
 namespace weft::dist::detail {
+
+struct Pipe {
+  FileDescriptor read;
+  FileDescriptor write;
+};
+// Closed in programs that are started. Throws Error.
+Pipe make_pipe();
 
 // A process in a session of its own that ends the groups it has been told of, if this process ends
 // without having called off: also when SIGKILL took it. Members of a group that survive the leader
@@ -25,7 +32,7 @@ class Guardian {
 
  private:
   pid_t process_ = -1;
-  Descriptor line_;
+  FileDescriptor line_;
 };
 
 struct ProcessPlan {
@@ -41,7 +48,7 @@ struct ProcessPlan {
 pid_t start_process(const ProcessPlan& plan, const Guardian& guardian, const sigset_t& mask);
 
 // A descriptor (pidfd) that is readable once the child has ended; closed if there is none.
-Descriptor open_process(pid_t process);
+FileDescriptor open_process(pid_t process);
 
 // How a process that has ended did so.
 struct Ending {

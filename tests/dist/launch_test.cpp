@@ -68,7 +68,7 @@ bool comes(const std::function<bool()>& condition) {
 class Launch : public testing::Test {
  protected:
   Launch() {
-    std::string name = testing::TempDir() + "/weft-launch-XXXXXX";
+    std::string name = testing::TempDir() + "weft-launch-XXXXXX";
     folder_ = mkdtemp(name.data());
     options_.name = "test";
     options_.output = output_.descriptor();
@@ -273,9 +273,9 @@ TEST_F(Launch, GrandchildrenEndWithTheirRank) {
   EXPECT_TRUE(none_runs("b"));
 }
 
-TEST_F(Launch, TheTimeoutEndsAll) {
-  options_.timeout_seconds = 0.3;
-  EXPECT_EQ(run("echo $$ > $F/rank.$RANK\n" + std::string(kWait), 2), kTimeoutCode);
+TEST_F(Launch, TheTimeLimitEndsAll) {
+  options_.time_limit_seconds = 0.3;
+  EXPECT_EQ(run("echo $$ > $F/rank.$RANK\n" + std::string(kWait), 2), kTimeLimitCode);
   EXPECT_THAT(errors_.text(), HasSubstr("test: ending the ranks after 0.3 seconds\n"));
   EXPECT_TRUE(none_runs("rank"));
 }

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# Runs ranks under the real launchers of Debian: mpirun, and srun with a Slurm of one node that is set up in
+# a temporary folder and taken down again. Needs root, and a build in build/release (or BUILD).
+#   scripts/launcher_test.sh [BUILD]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=${1:-build/release}
+program=$PWD/$build/tests/ranks_program
+packages=(openmpi-bin slurm-wlm munge)
+failures=0
+
+say() { echo "launcher_test: $*"; }
+fail() { echo "launcher_test: $*" >&2; exit 1; }
+
+[ "$(id -u)" -eq 0 ] || fail "expected root, which Slurm's daemons need, got user $(id -un)"
+[ -x "$program" ] || fail "expected the test program $program, got none: build it first"
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  say "installing ${missing[*]}"
+  apt-get update -q || say "apt-get update failed; trying with the package lists at hand"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+folder=$(mktemp -d)
+chmod 755 "$folder"  # munge looks at the folders above its socket
+daemons=(slurmd slurmctld munged)
+take_down() {
+  local name pid
+  for name in "${daemons[@]}"; do
+    pid=$(cat "$folder/$name.pid" 2>/dev/null) || continue
+    kill "$pid" 2>/dev/null || continue
+    for _ in $(seq 100); do
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+  rm -rf "$folder"
+}
+trap take_down EXIT
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+}
+
+set_up_slurm() {
+  local node
+  node=$(hostname -s)
+  mkdir "$folder/state" "$folder/spool"
+  (umask 077 && head -c 128 /dev/urandom >"$folder/munge.key")
+  munged --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munged.pid" \
+    --log-file="$folder/munged.log" --seed-file="$folder/munged.seed"
+  cat >"$folder/slurm.conf" <<CONF
+ClusterName=weft
+SlurmctldHost=$node(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.socket
+CryptoType=crypto/munge
+MpiDefault=none
+ProctrackType=proctrack/pgid
+ReturnToService=2
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd.pid
+SlurmctldPort=$(free_port)
+SlurmdPort=$(free_port)
+SlurmdSpoolDir=$folder/spool
+StateSaveLocation=$folder/state
+SlurmctldLogFile=$folder/slurmctld.log
+SlurmdLogFile=$folder/slurmd.log
+SwitchType=switch/none
+TaskPlugin=task/none
+SelectType=select/cons_tres
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+NodeName=$node NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$node Default=YES MaxTime=INFINITE State=UP
+CONF
+  export SLURM_CONF=$folder/slurm.conf
+  slurmctld -f "$SLURM_CONF"
+  slurmd -f "$SLURM_CONF"
+  for _ in $(seq 100); do
+    [ "$(sinfo -h -o %t 2>/dev/null)" = idle ] && return 0
+    sleep 0.2
+  done
+  cat "$folder"/slurm*.log >&2
+  fail "expected an idle Slurm node within 20 seconds, got $(sinfo -h -o %t 2>&1)"
+}
+
+# expect CODE TEXT COMMAND...: runs it, looks for the exit code and for every line of TEXT in the output.
+expect() {
+  local code=$1 text=$2 got=0 output line
+  shift 2
+  output=$(timeout 120 "$@" 2>&1 </dev/null) || got=$?
+  if [ "$got" -ne "$code" ]; then
+    say "FAILED: expected exit code $code, got $got: $*"
+    echo "$output"
+    failures=$((failures + 1))
+    return 0
+  fi
+  while IFS= read -r line; do
+    if ! grep -qF -- "$line" <<<"$output"; then
+      say "FAILED: expected '$line' in the output of: $*"
+      echo "$output"
+      failures=$((failures + 1))
+      return 0
+    fi
+  done <<<"$text"
+  say "passed: $*"
+}
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+cd "$folder"
+both='rank 0 of 2: sum 3, backend shm
+rank 1 of 2: sum 3, backend shm'
+alone='rank 0 of 1: sum 1, backend thread'
+
+expect 0 "$both" mpirun --oversubscribe -n 2 "$program"
+expect 0 "$both" mpirun --oversubscribe -n 2 "$program" --workers 2
+expect 2 'expected the 2 ranks that mpirun has started, got 3' \
+  mpirun --oversubscribe -n 2 "$program" --workers 3
+expect 0 "$alone" mpirun -n 1 "$program"
+expect 2 'expected one launcher' env RANK=0 WORLD_SIZE=1 MASTER_PORT=29500 \
+  mpirun --oversubscribe -n 2 "$program"
+expect 17 'rank 1' mpirun --oversubscribe -n 2 "$program" --act exit
+
+set_up_slurm
+slots=$(nproc)
+expect 0 "$alone" srun -n 1 "$program"
+if [ "$slots" -ge 2 ]; then
+  expect 0 "$both" srun -n 2 "$program"
+  expect 0 "$both" srun --mpi=pmi2 -n 2 "$program" --workers 2
+  expect 2 'expected the 2 ranks that srun has started, got 3' srun -n 2 "$program" --workers 3
+fi
+expect 0 "$both" srun --overcommit -n 2 "$program" --threads 1
+# Neither a batch script nor a task of one is a rank: the program may start its own.
+printf '#!/bin/sh\nexec %s --workers 2 --run-dir %s/batch\n' "$program" "$folder" >batch.sh
+expect 0 'rank 0 of 2: sum 3, backend shm' sh -c \
+  "sbatch --wait -n 1 -o $folder/batch.out batch.sh && cat $folder/batch.out"
+expect 0 'rank 0 of 2: sum 3, backend shm' srun -n 1 "$program" --workers 2 --run-dir "$folder/step"
+expect 0 'rank 0 of 2: sum 3, backend shm' srun -n 1 "$(dirname "$program")/../bin/weft" run -n 2 -- "$program"
+
+[ "$failures" -eq 0 ] || fail "$failures failed"
+say "all passed"
