@@ -119,8 +119,10 @@ class Supervisor {
     while (!all_ended())
       turn();
     end_leftovers();
-    for (Rank& rank : ranks_)
+    for (Rank& rank : ranks_) {
       output_.add(rank.marker.rest());
+      rank.log.flush();
+    }
     phase_ = Phase::showing;
     while (output_.waiting() || errors_.waiting())
       turn();
@@ -227,7 +229,7 @@ class Supervisor {
       return false;
     }
     const std::string_view text(bytes.data(), static_cast<size_t>(got));
-    rank.log.add(text);
+    rank.log.add(stream, text);
     if (options_.show_all) {
       output_.add(rank.marker.add(text));
     } else if (number == 0) {
@@ -255,6 +257,7 @@ class Supervisor {
     const Ending ending = *ranks_[first].ending;
     code_ = ending.exit_code();
     take_all(first);
+    ranks_[first].log.flush();
     std::string text = "rank " + std::to_string(first) + " of " + std::to_string(ranks_.size());
     text += ending.signal ? " was ended by " + signal_name(ending.signal)
                           : " ended with exit code " + std::to_string(ending.code);

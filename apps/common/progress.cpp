@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace weft::app {
 namespace {
@@ -18,7 +19,7 @@ Progress::Progress(int64_t epochs, int64_t steps_per_epoch, bool quiet)
     : epochs_(epochs),
       steps_per_epoch_(steps_per_epoch),
       quiet_(quiet),
-      terminal_(isatty(STDOUT_FILENO) == 1) {}
+      terminal_(isatty(STDOUT_FILENO) == 1 || std::getenv("WEFT_TERMINAL")) {}
 
 void Progress::step(int64_t epoch, int64_t step, double loss, double images_per_second) {
   if (quiet_ || !terminal_) return;

@@ -1,5 +1,6 @@
 // What a training run shows while it runs: a bar that redraws itself on a terminal, plain lines
-// elsewhere.
+// elsewhere. A rank whose launcher shows its output on a terminal counts as being there
+// (dist/launch.h).
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -27,15 +28,19 @@ Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path) : path_(path) {
+RunDirectory::RunDirectory(const std::string& path, bool prints) : path_(path) {
   std::error_code error;
   std::filesystem::create_directories(path + "/logs", error);
   WEFT_CHECK(!error, "run", "expected to make the run directory, got ", path, ": ",
              error.message());
   std::filesystem::remove(path + "/result.json", error);
+  const char* kept = std::getenv("WEFT_LOG");
+  const bool ours =
+      kept && std::filesystem::equivalent(kept, path + "/logs/rank-0.log", error) && !error;
+  logged_by_launcher_ = ours && prints;
   metrics_ = open("metrics.jsonl");
   try {
-    log_ = open("logs/rank-0.log");
+    log_ = open("logs/rank-0.log", ours ? "ae" : "we");
   } catch (...) {
     std::fclose(metrics_);
     throw;
@@ -47,8 +52,8 @@ RunDirectory::~RunDirectory() {
   std::fclose(log_);
 }
 
-std::FILE* RunDirectory::open(const std::string& name) const {
-  std::FILE* file = std::fopen((path_ + "/" + name).c_str(), "we");
+std::FILE* RunDirectory::open(const std::string& name, const char* mode) const {
+  std::FILE* file = std::fopen((path_ + "/" + name).c_str(), mode);
   WEFT_CHECK(file, "run", "expected to write ", path_, "/", name, ", got ", std::strerror(errno));
   return file;
 }
@@ -72,6 +77,7 @@ void RunDirectory::metrics(const StepMetrics& m) {
 }
 
 void RunDirectory::log(const std::string& text) {
+  if (logged_by_launcher_) return;
   check_written(std::fprintf(log_, "%s\n", text.c_str()) > 0 && std::fflush(log_) == 0,
                 "logs/rank-0.log");
 }

@@ -32,8 +32,9 @@ struct RunResult {
 class RunDirectory {
  public:
   // Makes the folder; an earlier run's result and metrics in it are removed. Throws an Error naming
-  // the path.
-  explicit RunDirectory(const std::string& path);
+  // the path. `prints` says that what is logged is also printed: a launcher that keeps this
+  // process's output in the same logs/rank-0.log (dist/launch.h) then writes it there by itself.
+  explicit RunDirectory(const std::string& path, bool prints = false);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
@@ -47,10 +48,11 @@ class RunDirectory {
   const std::string& path() const { return path_; }
 
  private:
-  std::FILE* open(const std::string& name) const;
+  std::FILE* open(const std::string& name, const char* mode = "we") const;
   void check_written(bool written, const std::string& name) const;
 
   std::string path_;
+  bool logged_by_launcher_ = false;
   std::FILE* metrics_ = nullptr;
   std::FILE* log_ = nullptr;
 };

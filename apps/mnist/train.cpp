@@ -63,7 +63,7 @@ class MnistRun {
   }
 
   void run() {
-    RunDirectory directory(common_.run_dir);
+    RunDirectory directory(common_.run_dir, !common_.quiet);
     Progress progress(common_.epochs, loader_.batches(), common_.quiet);
     const double start = seconds_now();
     progress.line(concat({"mnist: ", options_.model, ", ", model_->parameter_count(),

@@ -236,6 +236,8 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
         if (program.empty()) program = find_program(options.command[0]);
         plan.command = options.command;
         plan.command[0] = program;
+        if (plans.empty() && !options.show_all && isatty(options.output))
+          variables.emplace_back("WEFT_TERMINAL", "1");
         variables.emplace_back("WEFT_LOG", log_path(logs, first + local));
         if (!std::getenv("OMP_NUM_THREADS")) {
           const int processors = threads_per_rank(1 << 20, own_processors(), count);

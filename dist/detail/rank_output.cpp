@@ -16,6 +16,17 @@ namespace {
 constexpr size_t kTail = 16 * 1024;
 constexpr size_t kLongestPartial = 64 * 1024;  // a line that long is passed on in parts
 
+// What is left of a line after returns to its beginning, without the mark that clears it.
+std::string last_seen(const std::string& line) {
+  constexpr std::string_view kClear = "\033[K";
+  const size_t end = line.find_last_not_of("\r\n");
+  const size_t back = end == std::string::npos ? end : line.rfind('\r', end);
+  if (back == std::string::npos) return line;
+  const size_t begin = back + 1;
+  return line.substr(line.compare(begin, kClear.size(), kClear) == 0 ? begin + kClear.size()
+                                                                     : begin);
+}
+
 }  // namespace
 
 void Outlet::add(std::string_view bytes) {
@@ -48,14 +59,33 @@ RankLog::RankLog(std::string path) : path_(std::move(path)) {
   WEFT_CHECK(file_.valid(), "launch", "expected to write ", path_, ", got ", std::strerror(errno));
 }
 
-void RankLog::add(std::string_view bytes) {
-  tail_ += bytes;
+void RankLog::add(size_t stream, std::string_view bytes) {
+  std::string& partial = partial_[stream];
+  for (size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos;) {
+    partial += bytes.substr(0, end + 1);
+    write(last_seen(partial));
+    partial.clear();
+    bytes.remove_prefix(end + 1);
+  }
+  partial += bytes;
+  if (partial.size() > kLongestPartial) flush();
+}
+
+void RankLog::flush() {
+  for (std::string& partial : partial_) {
+    write(last_seen(partial));
+    partial.clear();
+  }
+}
+
+void RankLog::write(const std::string& line) {
+  tail_ += line;
   if (tail_.size() > 2 * kTail) tail_.erase(0, tail_.size() - kTail);
-  while (!bytes.empty()) {
-    const ssize_t written = write(file_.get(), bytes.data(), bytes.size());
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(file_.get(), line.data() + done, line.size() - done);
     if (written < 0 && errno == EINTR) continue;
     WEFT_CHECK(written > 0, "launch", "expected to write ", path_, ", got ", std::strerror(errno));
-    bytes.remove_prefix(static_cast<size_t>(written));
+    done += static_cast<size_t>(written);
   }
 }
 

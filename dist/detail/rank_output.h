@@ -29,19 +29,26 @@ class Outlet {
   std::string bytes_;
 };
 
-// The log of one rank, and its last lines.
+// The log of one rank, line by line, and its last lines. Of a line that was written over (a
+// progress bar), the log keeps what was to be seen last.
 class RankLog {
  public:
   // Begins the file anew. Others may append to it meanwhile. Throws Error.
   explicit RankLog(std::string path);
-  void add(std::string_view bytes);
+  // Bytes of one of the rank's streams, 0 or 1; lines of the two are not mixed.
+  void add(size_t stream, std::string_view bytes);
+  // Lines that have no end yet.
+  void flush();
   const std::string& path() const { return path_; }
   // At most `count`, each with its end of line.
   std::string last_lines(int count) const;
 
  private:
+  void write(const std::string& line);
+
   std::string path_;
   FileDescriptor file_;
+  std::string partial_[2];
   std::string tail_;
 };
 

@@ -1,6 +1,7 @@
 // An app of a few lines, for tests of how ranks are started, joined and ended: sums the ranks'
 // numbers and, if told so, lets one of them fail.
 #include "apps/common/ranks.h"
+#include "apps/common/run_directory.h"
 #include "core/parallel.h"
 #include "ops/ops.h"
 
@@ -22,9 +23,12 @@ struct ProgramOptions {
 void act(const ProgramOptions& options, dist::Communicator& comm) {
   const Tensor sum = full({4}, comm.rank() + 1);
   comm.all_reduce(sum);
-  std::printf("rank %d of %d: sum %g, backend %s, threads %d\n", comm.rank(), comm.size(),
-              select(sum, 0, 3).item(), comm.backend(), num_threads());
+  char text[128];
+  std::snprintf(text, sizeof text, "rank %d of %d: sum %g, backend %s, threads %d", comm.rank(),
+                comm.size(), select(sum, 0, 3).item(), comm.backend(), num_threads());
+  std::printf("%s\n", text);
   std::fflush(stdout);
+  if (comm.rank() == 0) RunDirectory(options.common.run_dir, true).log(text);
   if (comm.rank() == options.who) {
     if (options.act == "throw") throw Error("[program] expected nothing, got this");
     if (options.act == "exit") _exit(17);

@@ -200,6 +200,7 @@ TEST_F(Run, AnAppAloneIsOneRank) {
   const Result result = shell(kProgram + " --threads 1");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.output, "rank 0 of 1: sum 1, backend thread, threads 1\n");
+  EXPECT_EQ(read("ranks_program_run/logs/rank-0.log"), result.output);
   EXPECT_EQ(shell(kProgram + " --threads 1 --backend shm").output,
             "rank 0 of 1: sum 1, backend shm, threads 1\n");
 }
@@ -210,6 +211,8 @@ TEST_F(Run, AnAppStartsItsRanks) {
   EXPECT_THAT(result.output, testing::StartsWith("rank 0 of 3: sum 6, backend shm, threads "));
   EXPECT_THAT(read("ranks_program_run/logs/rank-2.log"),
               testing::StartsWith("rank 2 of 3: sum 6, backend shm, threads "));
+  // What rank 0 logs and prints is there once.
+  EXPECT_EQ(read("ranks_program_run/logs/rank-0.log"), result.output);
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   EXPECT_THAT(result.output,
               HasSubstr("threads " + std::to_string(std::max(1, processors / 3)) + "\n"));

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "dist/environment.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -182,6 +183,34 @@ TEST_F(Launch, ShowsAllWithMarks) {
   for (std::string line; std::getline(text, line);)
     lines.insert(line);
   EXPECT_EQ(lines, (std::multiset<std::string>{"[0] one", "[0] two", "[1] one", "[1] two"}));
+}
+
+TEST_F(Launch, LogsKeepWhatIsSeenLastOfALine) {
+  ASSERT_EQ(run("printf 'bar 1\\r\\033[Kbar 2\\r\\033[K'; echo whole >&2; printf "
+                "'line\\nwindows\\r\\nhalf'",
+                1),
+            0);
+  EXPECT_EQ(output_.text(), "bar 1\r\033[Kbar 2\r\033[Kline\nwindows\r\nhalf");
+  std::multiset<std::string> lines;
+  std::istringstream text(log(0));
+  for (std::string line; std::getline(text, line);)
+    lines.insert(line);
+  EXPECT_EQ(lines, (std::multiset<std::string>{"line", "whole", "windows\r", "half"}));
+}
+
+TEST_F(Launch, RankZeroHearsOfATerminal) {
+  ASSERT_EQ(run("echo ${WEFT_TERMINAL:-none} > $F/terminal.$RANK", 2), 0);
+  EXPECT_EQ(read_file(folder_ + "/terminal.0"), "none\n");
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(grantpt(terminal), 0);
+  ASSERT_EQ(unlockpt(terminal), 0);
+  options_.output = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_EQ(run("echo ${WEFT_TERMINAL:-none} > $F/terminal.$RANK", 2), 0);
+  EXPECT_EQ(read_file(folder_ + "/terminal.0"), "1\n");
+  EXPECT_EQ(read_file(folder_ + "/terminal.1"), "none\n");
+  close(options_.output);
+  close(terminal);
 }
 
 TEST_F(Launch, OutputLargerThanAPipe) {
