@@ -32,6 +32,8 @@ std::vector<Tensor> gradients(const Tensor& root, std::span<const Tensor> leaves
 Tensor accumulate(Tensor sum, Tensor value);
 // sum += value. Defined beside the operators, too.
 void add_into(const Tensor& sum, const Tensor& value);
+// target = value, elementwise. Defined beside the operators, too.
+void copy_into(const Tensor& target, const Tensor& value);
 // A dense copy of `value` in the layout of `like`. Defined beside the operators, too.
 Tensor copy_in_layout_of(const Tensor& like, const Tensor& value);
 

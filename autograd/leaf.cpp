@@ -42,6 +42,13 @@ void LeafState::receive(const Tensor& leaf, Tensor gradient) {
   } else if (grad.defined()) {
     const CategoryScope scope(Category::gradients);
     grad = accumulate(std::move(grad), std::move(gradient));
+  } else if (home) {
+    Tensor place = home();
+    WEFT_CHECK(place.shape() == leaf.shape() && place.dtype() == leaf.dtype(), "grad_home",
+               "expected a home of shape ", leaf.shape(), " and dtype ", leaf.dtype(), ", got ",
+               place.shape(), " and ", place.dtype());
+    copy_into(place, gradient);
+    grad = std::move(place);
   } else if (exclusive && same_layout) {
     gradient.storage()->recharge(Category::gradients);
     grad = std::move(gradient);
@@ -65,6 +72,11 @@ HookId add_accumulated_hook(const Tensor& leaf, AccumulatedHook hook) {
   LeafState& state = LeafState::of(*leaf.body());
   state.accumulated_hooks.emplace_back(state.next_hook, std::move(hook));
   return {state.next_hook++};
+}
+
+void set_grad_home(const Tensor& leaf, GradHome home) {
+  check_leaf("set_grad_home", leaf);
+  LeafState::of(*leaf.body()).home = std::move(home);
 }
 
 void remove_hook(const Tensor& leaf, HookId hook) {

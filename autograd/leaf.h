@@ -15,6 +15,10 @@ using GradHook = std::function<Tensor(const Tensor& gradient)>;
 // counted.
 using AccumulatedHook = std::function<void(const Tensor& leaf)>;
 
+// Gives the memory that a leaf's gradient lands in: a tensor of the leaf's shape and dtype, such as
+// a view of a flat buffer.
+using GradHome = std::function<Tensor()>;
+
 struct HookId {
   uint64_t value = 0;
 };
@@ -23,6 +27,9 @@ struct HookId {
 // backward.
 HookId add_grad_hook(const Tensor& leaf, GradHook hook);
 HookId add_accumulated_hook(const Tensor& leaf, AccumulatedHook hook);
+// From now on a gradient that comes while the leaf has none is written to home() and stays there,
+// as grad(). Asked for once a gradient; an empty function ends it.
+void set_grad_home(const Tensor& leaf, GradHome home);
 // Removing a hook that is gone does nothing.
 void remove_hook(const Tensor& leaf, HookId hook);
 
@@ -35,6 +42,7 @@ class LeafState final : public RefCounted {
   void receive(const Tensor& leaf, Tensor gradient);
 
   Tensor grad;
+  GradHome home;
   std::vector<std::pair<uint64_t, GradHook>> grad_hooks;
   std::vector<std::pair<uint64_t, AccumulatedHook>> accumulated_hooks;
   uint64_t next_hook = 1;

@@ -141,6 +141,13 @@ Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
               strides, tensor.dtype(), shape.numel());
 }
 
+void Tensor::check_present() const {
+  WEFT_CHECK(body_->numel == 0, "tensor", "expected values in memory, got a tensor of shape ",
+             shape(),
+             " whose values rest on other ranks: a sharded parameter is whole only while its unit "
+             "runs forward or backward");
+}
+
 Tensor Tensor::detach() const {
   auto body = make_ref<TensorBody>();
   body->storage = body_->storage;

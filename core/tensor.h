@@ -31,7 +31,7 @@ struct Options {
 class TensorBody final : public RefCounted {
  public:
   Ref<Storage> storage;
-  std::byte* data = nullptr;  // first element: storage data + offset
+  std::byte* data = nullptr;  // first element: storage data + offset; null while memory is gone
   Shape shape;
   Strides strides;
   int64_t numel = 0;
@@ -79,14 +79,19 @@ class Tensor {
   // Some permutation of dims is contiguous: the elements fill one run of memory exactly.
   bool is_dense() const;
 
-  // Address of the first element; elements lie at strides() from it.
-  std::byte* raw() const { return body_->data; }
+  // Address of the first element; elements lie at strides() from it. Throws where the memory is
+  // gone for the time being: a parameter that rests on other ranks (dist/parallel.h).
+  std::byte* raw() const {
+    if (!body_->data) [[unlikely]]
+      check_present();
+    return body_->data;
+  }
   // The same as T*, checked against dtype().
   template <class T>
   T* data() const {
     WEFT_CHECK(dtype() == dtype_of<T>, "data", "expected a tensor of ", dtype_of<T>, ", got ",
                dtype());
-    return reinterpret_cast<T*>(body_->data);
+    return reinterpret_cast<T*>(raw());
   }
 
   // The value of a one-element tensor.
@@ -123,6 +128,8 @@ class Tensor {
     WEFT_CHECK(dims() > 0, op, "expected a dim of the tensor, got ", dim, " for a 0-dim tensor");
     return wrap_dim(dim, dims(), op);
   }
+
+  void check_present() const;
 
   Ref<TensorBody> body_;
 };

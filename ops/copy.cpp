@@ -89,6 +89,11 @@ void add_into(const Tensor& sum, const Tensor& value) {
   add_(sum, value);
 }
 
+void copy_into(const Tensor& target, const Tensor& value) {
+  write(target, value);
+  target.bump_version();
+}
+
 Tensor copy_in_layout_of(const Tensor& like, const Tensor& value) {
   Tensor out = empty_like(like, value.dtype());
   write(out, value);

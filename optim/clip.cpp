@@ -3,6 +3,7 @@
 #include "autograd/grad_mode.h"
 #include "ops/copy.h"
 #include "optim/blocks.h"
+#include "optim/norm.h"
 
 #include <bit>
 #include <cmath>
@@ -15,16 +16,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Gradient {
   const std::string* name;
-  Tensor tensor;  // without gaps
+  Tensor tensor;  // without gaps; undefined where there is none
 };
 
 std::vector<Gradient> gradients_of(const Parameters& parameters) {
   const NoGrad no_grad;
+  if (parameters.sharding()) parameters.sharding()->finish_gradients();
   std::vector<Gradient> result;
   for (const auto& [name, parameter] : parameters.list()) {
     Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
-    if (!grad.is_dense()) {
+    if (grad.defined() && !grad.is_dense()) {
       const CategoryScope scope(Category::gradients);
       grad = contiguous(grad);
       parameter.set_grad(grad);
@@ -37,7 +38,7 @@ std::vector<Gradient> gradients_of(const Parameters& parameters) {
 Blocks blocks_of(const std::vector<Gradient>& gradients) {
   Blocks blocks;
   for (const Gradient& gradient : gradients)
-    blocks.add(gradient.tensor.numel());
+    blocks.add(gradient.tensor.defined() ? gradient.tensor.numel() : 0);
   return blocks;
 }
 
@@ -55,6 +56,19 @@ void dispatch_floating(DType dtype, F&& f) {
   }
 }
 
+// NaN gives NaN.
+template <class T>
+double max_magnitude(const T* values, int64_t count) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  double largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value = std::fabs(static_cast<double>(static_cast<Wide>(values[i])));
+    if (value != value) return value;
+    largest = std::max(largest, value);
+  }
+  return largest;
+}
+
 // Changes every element: f is a function of float, or of double for f64.
 template <class F>
 void change(const std::vector<Gradient>& gradients, const F& f) {
@@ -67,75 +81,51 @@ void change(const std::vector<Gradient>& gradients, const F& f) {
         values[i] = T(f(static_cast<Wide>(values[i])));
     });
   });
-  for (const Gradient& gradient : gradients)
-    gradient.tensor.bump_version();
+  for (const Gradient& gradient : gradients) {
+    if (gradient.tensor.defined()) gradient.tensor.bump_version();
+  }
 }
 
-// The norm of each gradient: squared for norm 2.
-std::vector<double> norms_of(const std::vector<Gradient>& gradients, double norm) {
-  WEFT_CHECK(norm == 2 || norm == kInfinity, "grad_norm", "expected the norm 2 or infinity, got ",
-             norm);
+// The largest magnitude of every parameter's gradient, over all ranks that hold parts of it.
+std::vector<double> magnitudes(const Parameters& parameters,
+                               const std::vector<Gradient>& gradients) {
+  const auto& sharding = parameters.sharding();
+  std::vector<double> result(sharding ? sharding->all().size() : gradients.size());
   const Blocks blocks = blocks_of(gradients);
   std::vector<double> of_block(static_cast<size_t>(blocks.total()));
   blocks.parallel([&](size_t run, int64_t begin, int64_t end) {
     const Tensor& tensor = gradients[run].tensor;
     dispatch_floating(tensor.dtype(), [&]<class T>() {
-      const T* values = tensor.data<T>();
       for (int64_t at = begin; at < end; at += Blocks::kSize) {
-        const int64_t count = std::min(Blocks::kSize, end - at);
         const auto block = static_cast<size_t>(blocks.first(run) + at / Blocks::kSize);
-        of_block[block] = norm == 2 ? block_square_sum(values + at, count)
-                                    : block_max_magnitude(values + at, count);
+        of_block[block] = max_magnitude(tensor.data<T>() + at, std::min(Blocks::kSize, end - at));
       }
     });
   });
-  std::vector<double> result;
   for (size_t run = 0; run < gradients.size(); ++run) {
-    const double* first = of_block.data() + blocks.first(run);
-    const int64_t count = (gradients[run].tensor.numel() + Blocks::kSize - 1) / Blocks::kSize;
-    result.push_back(norm == 2 ? tree_sum(first, count) : block_max_magnitude(first, count));
+    const int64_t last = run + 1 < gradients.size() ? blocks.first(run + 1) : blocks.total();
+    const size_t at = sharding ? sharding->place(run).parameter : run;
+    result[at] = max_magnitude(of_block.data() + blocks.first(run), last - blocks.first(run));
   }
+  if (sharding) sharding->max(result);
   return result;
+}
+
+// The norm of each parameter's gradient: squared for norm 2.
+std::vector<double> norms_of(const Parameters& parameters, const std::vector<Gradient>& gradients,
+                             double norm) {
+  WEFT_CHECK(norm == 2 || norm == kInfinity, "grad_norm", "expected the norm 2 or infinity, got ",
+             norm);
+  if (norm != 2) return magnitudes(parameters, gradients);
+  return square_sums(parameters, [&](size_t i) { return gradients[i].tensor; });
 }
 
 double combine(const std::vector<double>& norms, double norm) {
   const auto count = static_cast<int64_t>(norms.size());
-  return norm == 2 ? std::sqrt(tree_sum(norms.data(), count))
-                   : block_max_magnitude(norms.data(), count);
+  return norm == 2 ? std::sqrt(tree_sum(norms.data(), count)) : max_magnitude(norms.data(), count);
 }
 
 }  // namespace
-
-template <class T>
-double block_square_sum(const T* values, int64_t count) {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  constexpr int64_t kLanes = 8;
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(static_cast<Wide>(values[i + lane]));
-      lanes[lane] += value * value;
-    }
-  }
-  for (int64_t lane = 0; i + lane < count; ++lane) {
-    const auto value = static_cast<double>(static_cast<Wide>(values[i + lane]));
-    lanes[lane] += value * value;
-  }
-  return tree_sum(lanes, kLanes);
-}
-
-template <class T>
-double block_max_magnitude(const T* values, int64_t count) {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  double largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto value = std::fabs(static_cast<double>(static_cast<Wide>(values[i])));
-    if (value != value) return value;
-    largest = std::max(largest, value);
-  }
-  return largest;
-}
 
 double tree_sum(const double* values, int64_t count) {
   if (count <= 1) return count == 1 ? values[0] : 0;
@@ -143,29 +133,21 @@ double tree_sum(const double* values, int64_t count) {
   return tree_sum(values, half) + tree_sum(values + half, count - half);
 }
 
-template double block_square_sum(const float*, int64_t);
-template double block_square_sum(const double*, int64_t);
-template double block_square_sum(const BFloat16*, int64_t);
-template double block_square_sum(const Float16*, int64_t);
-template double block_max_magnitude(const float*, int64_t);
-template double block_max_magnitude(const double*, int64_t);
-template double block_max_magnitude(const BFloat16*, int64_t);
-template double block_max_magnitude(const Float16*, int64_t);
-
 double grad_norm(const Parameters& parameters, double norm) {
-  return combine(norms_of(gradients_of(parameters), norm), norm);
+  return combine(norms_of(parameters, gradients_of(parameters), norm), norm);
 }
 
 double clip_grad_norm(const Parameters& parameters, double max_norm, ClipOptions options) {
   WEFT_CHECK(max_norm >= 0, "clip_grad_norm", "expected a max_norm of 0 or more, got ", max_norm);
   const std::vector<Gradient> gradients = gradients_of(parameters);
-  const std::vector<double> norms = norms_of(gradients, options.norm);
+  const std::vector<double> norms = norms_of(parameters, gradients, options.norm);
   const double total = combine(norms, options.norm);
   if (!std::isfinite(total)) {
     if (!options.error_if_nonfinite) return total;
     for (size_t i = 0; i < norms.size(); ++i) {
       WEFT_CHECK(std::isfinite(norms[i]), "clip_grad_norm", "expected finite gradients, got ",
-                 norms[i], " in the norm of parameter ", *gradients[i].name);
+                 norms[i], " in the norm of parameter ",
+                 parameters.sharding() ? parameters.sharding()->all()[i].name : *gradients[i].name);
     }
     throw_error("clip_grad_norm", {"expected a finite norm of all gradients, got ", total});
   }

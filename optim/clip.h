@@ -11,10 +11,10 @@ struct ClipOptions {
       false;  // throw, naming a parameter at fault, instead of returning the norm
 };
 
-// The norm of all gradients seen as one vector, 0 when there is none. Squares are summed in f64:
-// eight lanes within each block of Blocks::kSize elements of a parameter in memory order, then a
-// binary tree over its blocks, then over parameters in their order. So the bits depend on shapes
-// alone.
+// The norm of all gradients seen as one vector, 0 when there is none; where ranks hold parts of a
+// model, of the whole of it, on every rank. Squares are summed in the order of optim/norm.h within
+// a parameter, then in a binary tree over parameters in their order: the bits depend on shapes
+// alone, not on how many ranks there are.
 double grad_norm(const Parameters& parameters, double norm = 2);
 
 // Scales all gradients by max_norm / (norm + 1e-6) where the norm passes max_norm, and returns the
@@ -24,12 +24,6 @@ double clip_grad_norm(const Parameters& parameters, double max_norm, ClipOptions
 // Limits each element to [-max, max]; NaN stays.
 void clip_grad_value(const Parameters& parameters, double max);
 
-// The sum of squares, or the largest magnitude, of `count` elements, summed as a block is above. T
-// is a floating element type. NaN gives NaN.
-template <class T>
-double block_square_sum(const T* values, int64_t count);
-template <class T>
-double block_max_magnitude(const T* values, int64_t count);
 // Adds up in a binary tree: halves are split at the largest power of two below their size, so that
 // aligned runs of 2^k numbers are subtrees.
 double tree_sum(const double* values, int64_t count);

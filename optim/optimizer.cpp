@@ -5,6 +5,7 @@
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <unordered_map>
@@ -71,6 +72,9 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
     bodies.insert(entry.parameter.body());
     names.insert(entry.name);
   }
+  if (const auto& sharding = parameters.sharding();
+      sharding && std::find(shardings_.begin(), shardings_.end(), sharding) == shardings_.end())
+    shardings_.push_back(sharding);
   std::vector<Entry> fresh;
   for (const auto& [given_name, tensor] : parameters.list()) {
     WEFT_CHECK(tensor.defined(), name(), "expected a tensor as parameter ", given_name,
@@ -164,6 +168,8 @@ void Optimizer::prepare(Entry& entry) {
 void Optimizer::step() {
   const NoGrad no_grad;
   check_options();
+  for (const auto& sharding : shardings_)
+    sharding->before_step();
   active_.clear();
   blocks_.clear();
   for (size_t index = 0; index < entries_.size(); ++index) {
@@ -198,6 +204,8 @@ void Optimizer::step() {
   }
   active_.clear();
   ++steps_;
+  for (const auto& sharding : shardings_)
+    sharding->after_step();
 }
 
 // Elements [begin, end) of one parameter.

@@ -94,6 +94,7 @@ class Optimizer {
   void update_run(const Active& active, int64_t begin, int64_t end) const;
 
   std::vector<Entry> entries_;
+  std::vector<std::shared_ptr<Sharding>> shardings_;
   int64_t steps_ = 0;
   std::vector<Active> active_;  // of the step that runs; kept for its memory
   Blocks blocks_;

@@ -3,6 +3,7 @@
 #include "core/safetensors.h"
 #include "ops/ops.h"
 #include "optim/blocks.h"
+#include "optim/norm.h"
 #include "optim/optim.h"
 #include "tests/support/tensors.h"
 
@@ -90,21 +91,38 @@ TEST(Clip, NormDependsNotOnThreads) {
   set_num_threads(before);
 }
 
-// What a rank does that holds some of the blocks: the sums of blocks, then the tree over all of
+// What ranks do that hold parts of a parameter: the nodes of each part, then the tree over all of
 // them.
-TEST(Clip, NormIsTheTreeOverBlocks) {
-  constexpr int64_t kSize = optim::Blocks::kSize;
-  const int64_t count = 5 * kSize + 17;
-  const Tensor leaf = test::normal({count}, 1, f32).set_requires_grad();
-  leaf.set_grad(test::normal({count}, 2, f32));
-  std::vector<double> sums;
-  for (int64_t at = 0; at < count; at += kSize) {
-    sums.push_back(
-        optim::block_square_sum(leaf.grad().data<float>() + at, std::min(kSize, count - at)));
+TEST(Clip, NormDependsNotOnWhereAParameterIsCut) {
+  for (const DType dtype : {f32, f64, bf16}) {
+    for (const int64_t count : {1, 16, 17, 4096, 5 * 4096 + 17, 100003}) {
+      const Tensor leaf = test::normal({count}, 1, dtype).set_requires_grad();
+      leaf.set_grad(test::normal({count}, 2, dtype));
+      const double whole = optim::grad_norm(std::vector{leaf});
+      double naive = 0;
+      for (const double value : leaf.grad().to_vector<double>())
+        naive += value * value;
+      EXPECT_NEAR(whole, std::sqrt(naive), 1e-12 * std::sqrt(naive));
+      for (const std::vector<int64_t>& inner :
+           {std::vector<int64_t>{16}, {48, 64}, {4096}, {4080, 8208}, {16, 32, 48, 20480}}) {
+        std::vector<int64_t> cuts = {0};
+        for (const int64_t cut : inner) {
+          if (cut < count) cuts.push_back(cut);
+        }
+        cuts.push_back(count);
+        std::vector<optim::Lanes> nodes;
+        for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+          const Tensor part = narrow(leaf.grad(), 0, cuts[c], cuts[c + 1] - cuts[c]);
+          const auto sums =
+              optim::norm_node_sums(std::vector<optim::NormPart>{{part, cuts[c], count}});
+          EXPECT_EQ(static_cast<int64_t>(sums.size()),
+                    optim::norm_nodes(cuts[c], cuts[c + 1], count));
+          nodes.insert(nodes.end(), sums.begin(), sums.end());
+        }
+        EXPECT_EQ(std::sqrt(optim::norm_root(nodes, cuts)), whole) << count << " " << inner[0];
+      }
+    }
   }
-  const double left = optim::tree_sum(sums.data(), 4);
-  const double right = optim::tree_sum(sums.data() + 4, 2);
-  EXPECT_EQ(optim::grad_norm(std::vector{leaf}), std::sqrt(left + right));
 }
 
 TEST(Clip, InfinityNorm) {

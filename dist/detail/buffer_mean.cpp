@@ -1,0 +1,136 @@
+#include "dist/detail/buffer_mean.h"
+
+#include "autograd/grad_mode.h"
+#include "dist/detail/point_tensor.h"
+#include "dist/tree.h"
+#include "ops/copy.h"
+
+#include <cstring>
+
+namespace weft::dist::detail {
+namespace {
+
+void copy_bytes(const Ref<Storage>& to, const Ref<Storage>& from) {
+  std::memcpy(to->data(), from->data(), static_cast<size_t>(to->bytes()));
+  to->bump_version();
+}
+
+}  // namespace
+
+BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves)
+    : comm_(comm), leaves_(leaves) {
+  const NoGrad no_grad;
+  const CategoryScope category(Category::parameters);
+  const auto buffers = model.named_buffers();
+  for (const DType dtype : {f32, f64, bf16, f16, i64, i32, u8}) {
+    Group group{dtype, {}, {}};
+    for (const auto& [name, buffer] : buffers) {
+      if (buffer.dtype() == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
+    }
+    if (group.count == 0) continue;
+    group.values = Storage::allocate(group.count * size_of(dtype));
+    if (leaves > 1) group.first = Storage::allocate(group.count * size_of(dtype));
+    std::memset(group.values->data(), 0, static_cast<size_t>(group.values->bytes()));
+    int64_t at = 0;
+    for (const auto& [name, buffer] : buffers) {
+      if (buffer.dtype() != dtype) continue;
+      const Tensor value = buffer.is_dense() ? buffer : contiguous(buffer);
+      const Tensor place =
+          view_of(group.values, at * size_of(dtype), value.shape(), value.strides(), dtype);
+      std::memcpy(place.raw(), value.raw(), static_cast<size_t>(value.bytes()));
+      point_tensor(buffer, place);
+      at += (value.numel() + 15) / 16 * 16;
+    }
+    comm.broadcast({group.values->data(), group.count, dtype}, 0, {"buffers"});
+    groups_.push_back(std::move(group));
+  }
+}
+
+void BufferMean::begin_step() {
+  if (leaves_ == 1) return;
+  counted_ = 0;
+  for (Group& group : groups_) {
+    group.sums.clear();
+    group.memory.clear();
+    copy_bytes(group.first, group.values);
+  }
+}
+
+void BufferMean::begin_shard() {
+  if (leaves_ == 1) return;
+  for (Group& group : groups_)
+    copy_bytes(group.values, group.first);
+}
+
+void BufferMean::end_shard(const Shard& shard, bool counts) {
+  if (leaves_ == 1 || shard.ghost) return;
+  counted_ += counts;
+  for (Group& group : groups_)
+    add_up(group, shard, counts);
+}
+
+void BufferMean::add_up(Group& group, const Shard& shard, bool counts) {
+  if (!is_floating(group.dtype)) return;
+  const CategoryScope category(Category::parameters);
+  Ref<Storage> fresh = Storage::allocate(group.values->bytes());
+  copy_bytes(fresh, group.values);
+  if (!counts) std::memset(fresh->data(), 0, static_cast<size_t>(fresh->bytes()));
+  const auto leaf = raised({0, static_cast<int32_t>(shard.index)}, leaves_);
+  group.sums.push_back({leaf, {fresh->data(), group.count, group.dtype}});
+  group.memory.push_back(std::move(fresh));
+  std::vector<Node> nodes;
+  for (const Part& sum : group.sums)
+    nodes.push_back(sum.node);
+  nodes = merged(nodes, leaves_);
+  if (nodes.size() == group.sums.size()) return;
+  // Only the last node is new; it lies where its first summand does.
+  const size_t first = nodes.size() - 1;
+  const Part result{nodes.back(), group.sums[first].values};
+  fold(std::span(group.sums).subspan(first), {&result, 1}, leaves_);
+  group.sums.resize(nodes.size());
+  group.memory.resize(nodes.size());
+  group.sums.back() = result;
+}
+
+void BufferMean::finish() {
+  if (leaves_ == 1 || groups_.empty()) return;
+  comm_.all_reduce({&counted_, 1, f64}, ReduceOp::sum, {"buffers"});
+  for (Group& group : groups_) {
+    if (!is_floating(group.dtype)) {
+      // Ranks whose last shard was a ghost, or held no sample, agree with the others.
+      comm_.all_reduce({group.values->data(), group.count, group.dtype}, ReduceOp::max,
+                       {"buffers"});
+      continue;
+    }
+    const Part root{root_of(leaves_), {group.values->data(), group.count, group.dtype}};
+    comm_.run(Communicator::all_reduce_nodes(std::exchange(group.sums, {}), {root}, leaves_,
+                                             {"buffers", 0, group.count}));
+    group.memory.clear();
+    if (counted_ > 0) {
+      divide(group, counted_);
+    } else {
+      copy_bytes(group.values, group.first);
+    }
+    group.values->bump_version();
+  }
+}
+
+void BufferMean::divide(Group& group, double by) const {
+  const NoGrad no_grad;
+  const Tensor values = view_of(group.values, 0, {group.count}, Strides{1}, group.dtype);
+  const auto scale = [&]<class T>(T* at) {
+    for (int64_t i = 0; i < group.count; ++i)
+      at[i] = static_cast<T>(static_cast<double>(at[i]) / by);
+  };
+  if (group.dtype == f64) {
+    scale(values.data<double>());
+  } else if (group.dtype == f32) {
+    scale(values.data<float>());
+  } else {
+    const Tensor wide = to(values, f32);
+    scale(wide.data<float>());
+    copy_(values, wide);
+  }
+}
+
+}  // namespace weft::dist::detail

@@ -1,0 +1,191 @@
+// The course of a step.
+#include "autograd/engine.h"
+#include "autograd/grad_mode.h"
+#include "core/random.h"
+#include "dist/detail/engine.h"
+#include "dist/redistribute.h"
+#include "ops/elementwise.h"
+#include "optim/clip.h"
+
+#include <algorithm>
+
+namespace weft::dist {
+namespace {
+
+// Full-length gradient buffers that a strategy with sharded gradients has at a time: one that
+// backward fills and one that is being reduced.
+constexpr size_t kLandingBuffers = 2;
+
+}  // namespace
+
+void Parallel::Engine::begin_step(uint64_t step) {
+  // An optimizer over the model's own tensors would find no gradients, and train nothing.
+  WEFT_CHECK(optimizer_steps_ > 0 || steps_finished_ < 2, "parallel",
+             "expected an optimizer over parallel.parameters(), got two steps without one");
+  drop_gradients();
+  for (const auto& sum : sums_)
+    sum->begin_step();
+  buffers_->begin_step();
+  std::fill(facts_.begin(), facts_.end(), 0.0);
+  step_ = step;
+  round_ = 0;
+  phase_ = Phase::between_shards;
+}
+
+void Parallel::Engine::begin_shard(const Shard& shard, bool has_samples) {
+  WEFT_CHECK(phase_ == Phase::between_shards, "parallel",
+             "expected begin_step(), or the backward() of the last shard, before begin_shard()");
+  WEFT_CHECK(round_ < shards.size() && shard.index == shards[round_].index &&
+                 shard.ghost == shards[round_].ghost,
+             "parallel", "expected the shards of shards() in their order, got shard ", shard.index,
+             " as number ", round_);
+  begin_random_step(step_, static_cast<uint32_t>(shard.index));
+  if (gatherer_) gatherer_->end_shard();
+  for (const auto& sum : sums_)
+    sum->begin_shard();
+  buffers_->begin_shard();
+  has_samples_ = has_samples;
+  advanced_ = 0;
+  phase_ = Phase::in_shard;
+}
+
+void Parallel::Engine::begin_implicit_step() {
+  WEFT_CHECK(shards.size() == 1, "parallel",
+             "expected begin_step() and begin_shard(), since a "
+             "rank runs ",
+             shards.size(), " shards a step, got a backward without");
+  const uint64_t step = step_ + 1;
+  begin_step(step);
+  for (const auto& sum : sums_)
+    sum->begin_shard();
+  has_samples_ = true;
+  advanced_ = 0;
+  phase_ = Phase::in_shard;
+}
+
+void Parallel::Engine::backward(const Tensor& loss) {
+  WEFT_CHECK(phase_ == Phase::in_shard, "parallel", "expected begin_shard() before backward()");
+  weft::backward(loss);
+  const Shard& shard = shards[round_];
+  if (!shard.ghost) facts_[static_cast<size_t>(shard.index)] = loss.item();
+  end_shard();
+}
+
+void Parallel::Engine::gradient_landed(size_t sum, size_t entry) {
+  detail::GradientSum& at = *sums_[sum];
+  WEFT_CHECK(phase_ == Phase::in_shard && !at.completed() && !at.has_landed(entry), "parallel",
+             "expected one backward for each logical shard and optimizer step, got a second "
+             "gradient of ",
+             at.flat().entries()[entry].name);
+  at.landed(entry);
+  advance(false);
+}
+
+void Parallel::Engine::advance(bool all) {
+  const Shard& shard = shards[round_];
+  const bool last = round_ + 1 == shards.size();
+  for (; advanced_ < sums_.size() && (all || sums_[advanced_]->whole()); ++advanced_) {
+    detail::GradientSum& sum = *sums_[advanced_];
+    sum.complete(shard, static_cast<int64_t>(round_), last);
+    for (const auto& entry : sum.flat().entries())
+      entry.parameter.set_grad({});
+    if (plan.gradients == Rest::sharded && advanced_ + 1 >= kLandingBuffers)
+      sums_[advanced_ + 1 - kLandingBuffers]->wait();
+  }
+}
+
+void Parallel::Engine::end_shard() {
+  advance(true);
+  if (gatherer_) gatherer_->end_shard();
+  buffers_->end_shard(shards[round_], has_samples_);
+  ++round_;
+  phase_ = Phase::between_shards;
+}
+
+void Parallel::Engine::finish_gradients() {
+  if (phase_ == Phase::idle || phase_ == Phase::finished) return;
+  if (phase_ == Phase::in_shard) end_shard();
+  WEFT_CHECK(round_ == shards.size(), "parallel", "expected all ", shards.size(),
+             " shards of this rank before the step ends, got ", round_);
+  for (const auto& sum : sums_)
+    sum->finish();
+  buffers_->finish();
+  share_facts();
+  hand_out_gradients();
+  ++steps_finished_;
+  phase_ = Phase::finished;
+}
+
+void Parallel::Engine::share_facts() {
+  for (const auto& sum : sums_) {
+    for (size_t entry = 0; entry < sum->used().size(); ++entry) {
+      if (!sum->used()[entry]) continue;
+      const auto& name = sum->flat().entries()[entry].name;
+      const auto at = std::find_if(all_.begin(), all_.end(),
+                                   [&](const auto& known) { return known.name == name; });
+      facts_[static_cast<size_t>(leaves + (at - all_.begin()))] = 1;
+    }
+  }
+  // Each loss comes from one rank: adding zeros to it changes nothing.
+  comm.all_reduce({facts_.data(), static_cast<int64_t>(facts_.size()), f64}, ReduceOp::sum,
+                  {"losses"});
+}
+
+void Parallel::Engine::hand_out_gradients() {
+  const NoGrad no_grad;
+  for (const auto& sum : sums_) {
+    if (!options.mean_over_shards || leaves == 1) continue;
+    const detail::Flat& flat = sum->flat();
+    mul_(view_of(sum->result_storage(), sum->result_byte(), {flat.shard_length()}, Strides{1},
+                 flat.dtype()),
+         1.0 / static_cast<double>(leaves));
+  }
+  for (const Listed& listed : listed_) {
+    if (!used_anywhere(listed)) continue;
+    const detail::GradientSum& sum = *sums_[listed.sum];
+    const detail::Flat& flat = sum.flat();
+    const int64_t from = flat.entries()[listed.entry].offset + listed.begin - flat.shard_begin();
+    listed.tensor.set_grad(view_of(sum.result_storage(),
+                                   sum.result_byte() + from * size_of(flat.dtype()),
+                                   listed.tensor.shape(), listed.tensor.strides(), flat.dtype()));
+  }
+}
+
+void Parallel::Engine::drop_gradients() {
+  for (const Listed& listed : listed_)
+    listed.tensor.set_grad({});
+  for (const auto& sum : sums_) {
+    for (const auto& entry : sum->flat().entries())
+      entry.parameter.set_grad({});
+  }
+}
+
+double Parallel::Engine::loss() {
+  finish_gradients();
+  const double sum = optim::tree_sum(facts_.data(), leaves);
+  return options.mean_over_shards ? sum / static_cast<double>(leaves) : sum;
+}
+
+void Parallel::Engine::before_step() {
+  finish_gradients();
+}
+
+// The step has used the gradients up; where optimizer state is sharded and parameters are not,
+// every rank now gets what the others have written.
+void Parallel::Engine::after_step() {
+  ++optimizer_steps_;
+  drop_gradients();
+  phase_ = Phase::idle;
+  if (plan.parameters == Rest::sharded || mesh_.shards() == 1) return;
+  std::vector<Handle> handles;
+  for (const auto& sum : sums_) {
+    const detail::Flat& flat = sum->flat();
+    handles.push_back(mesh_.gather().start(gather_move(flat.shard(), flat.whole(), flat.tag())));
+  }
+  for (size_t i = 0; i < handles.size(); ++i) {
+    handles[i].wait();
+    sums_[i]->flat().shard_storage()->bump_version();
+  }
+}
+
+}  // namespace weft::dist

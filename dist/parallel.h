@@ -1,0 +1,133 @@
+// Parallel: a model spread over the ranks of a communicator.
+//
+//   auto model = nn::models::resnet50(1000);
+//   dist::Parallel parallel(model, comm, {.strategy = "fsdp"});      // the only new line
+//   optim::Sgd optimizer(parallel.parameters(), {.lr = 0.1, .momentum = 0.9});
+//   for (…) { backward(loss(model(batch))); optimizer.step(); }
+//
+// One engine runs every strategy: a strategy is a row of dist/plan.h, `single` the same code on one
+// rank. Gradients land in flat buffers as backward makes them, their sums over ranks begin while
+// backward goes on, and the optimizer's step waits for them and spreads what it wrote.
+//
+// In the loop above each rank's backward is its one logical shard of the step, and the gradient the
+// mean over ranks. A step of several micro-batches, or one whose bits do not depend on the number
+// of ranks, names them:
+//
+//   parallel.begin_step(n);
+//   for (const dist::Shard& shard : parallel.shards()) {
+//     parallel.begin_shard(shard);
+//     parallel.backward(loss of the shard's rows, divided by the global number of samples);
+//   }
+//   optim::clip_grad_norm(parallel.parameters(), 1.0);
+//   optimizer.step();
+//   float loss = parallel.loss();
+//
+// All ranks do the same in the same order. One thread owns a Parallel. An error within a step
+// leaves the model as it was before the step; begin_step() starts anew.
+#pragma once
+
+#include "dist/communicator.h"
+#include "dist/plan.h"
+#include "dist/shards.h"
+#include "dist/wrap.h"
+#include "optim/parameters.h"
+
+#include <functional>
+#include <memory>
+
+namespace weft::dist {
+
+struct ParallelOptions {
+  std::string strategy = "ddp";
+
+  // Logical shards of a step, 0 for ranks * accumulate; at least as many as there are ranks. With a
+  // number that is kept, every number of ranks gives the same bits.
+  int64_t logical_shards = 0;
+  // Micro-batches a rank and step.
+  int64_t accumulate = 1;
+  // Whether strategies that keep gradients sharded reduce them after every micro-batch. Without, a
+  // rank keeps full gradients until the step's last one: less traffic, more memory.
+  bool reduce_every_shard = true;
+  // The gradient is the mean over logical shards, or their sum: for losses that are divided by the
+  // global number of samples already.
+  bool mean_over_shards = true;
+
+  // Gradients of ddp, zero1, zero2 travel in buckets of at least so many bytes.
+  int64_t bucket_bytes = int64_t{4} << 20;
+
+  // Ranks that a model is split over; the split repeats over groups of so many (hybrid sharding).
+  // 0: all ranks. It must divide their number.
+  int shard_ranks = 0;
+
+  // fsdp: what becomes a unit (by default modules of 100,000 elements and more). zero3 makes every
+  // module that has parameters one.
+  WrapPolicy wrap = {};
+  // Units with full values at a time: the one at work and those gathered ahead.
+  int64_t max_gathered = 2;
+  bool prefetch = true;
+  // Whether a unit's full values go between its forward and its backward. Without, one gather less
+  // a step, and full parameters between the two.
+  bool reshard_after_forward = true;
+};
+
+class Parallel {
+ public:
+  // A collective: checks that all ranks have the same model, takes its parameters and buffers into
+  // flat buffers, with the values of rank 0. The model's tensors stay the tensors they were. Model
+  // and communicator must outlive this.
+  Parallel(nn::Module& model, Communicator& comm, ParallelOptions options = {});
+  ~Parallel();
+  Parallel(const Parallel&) = delete;
+  Parallel& operator=(const Parallel&) = delete;
+
+  // What this rank's optimizer steps: the parameters themselves, or flat parts of them. Valid as
+  // long as this Parallel.
+  optim::Parameters parameters() const;
+
+  const Plan& plan() const;
+  const ParallelOptions& options() const;
+  Communicator& communicator() const;
+  // Logical shards of a step over all ranks.
+  int64_t leaves() const;
+
+  // ---- a step by logical shards ----
+
+  // Drops the gradients of the last step. `step` keys random draws.
+  void begin_step(uint64_t step);
+  // This rank's shards of every step, in order.
+  const std::vector<Shard>& shards() const;
+  // From here on the model works for this shard: random draws are keyed by (step, shard), buffers
+  // start from the step's first values. `has_samples`: false for a shard of padding alone, whose
+  // buffers do not count.
+  void begin_shard(const Shard& shard, bool has_samples = true);
+  // Backward from the shard's loss, and the end of the shard.
+  void backward(const Tensor& loss);
+  // The sum of all shards' losses of this step (their mean with mean_over_shards), the same bits on
+  // every rank.
+  double loss();
+
+  // Ends the sums of gradients. optimizer.step(), clip_grad_norm() and loss() do it, too.
+  void finish_gradients();
+
+  // ---- the whole model ----
+
+  // Runs f while every rank has the full parameters in the model: to save it, to look at it. With
+  // `keep`, changes that f makes are kept; all ranks must make the same. A collective.
+  void with_full_parameters(const std::function<void()>& f, bool keep = false);
+
+  // Bytes of model state that rest on this rank by the formula: parameters, gradients; padding is
+  // what they hold beyond the elements of parameters.
+  struct StateBytes {
+    int64_t parameters = 0;
+    int64_t gradients = 0;
+    int64_t padding = 0;
+  };
+  StateBytes state_bytes() const;
+
+  class Engine;
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace weft::dist
