@@ -124,8 +124,8 @@ TextSplit split_text(const Tensor& tokens, double fraction) {
   const int64_t size = tokens.size(0);
   const auto kept = static_cast<int64_t>(std::llround(static_cast<double>(size) * (1 - fraction)));
   WEFT_CHECK(kept >= 2 && size - kept >= 2, "text",
-             "expected a text of which both parts have at least 2 tokens, got ", size, " cut after ",
-             kept);
+             "expected a text of which both parts have at least 2 tokens, got ", size,
+             " cut after ", kept);
   return {narrow(tokens, 0, 0, kept), narrow(tokens, 0, kept, size - kept)};
 }
 

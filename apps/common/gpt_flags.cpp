@@ -10,7 +10,8 @@ void add_gpt_flags(CommandLine& line, GptFlags& flags) {
   line.add("--heads", model.heads, "attention heads, a divisor of the width", 1, kMany);
   line.add("--context", model.context, "tokens of a sequence", 1, kMany);
   line.add("--dropout", model.dropout, "probability of dropout", 0.0, 1.0);
-  line.add_switch("--untied", flags.untied, "give the head weights of its own, not the embedding's");
+  line.add_switch("--untied", flags.untied,
+                  "give the head weights of its own, not the embedding's");
   line.add_switch("--recompute", model.recompute,
                   "keep only the blocks' inputs and run the blocks again in backward");
 }

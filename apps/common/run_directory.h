@@ -15,7 +15,7 @@ struct StepMetrics {
   float loss = 0;  // over the global batch
   double lr = 0;
   double images_per_second = 0;  // samples, whatever they are
-  double seconds = 0;  // since the start of training
+  double seconds = 0;            // since the start of training
 };
 
 struct RunResult {

@@ -17,9 +17,10 @@ std::optional<int> parse_options(int argc, char** argv, GptAppOptions& options) 
   options.gpt.model.layers = 4;
   options.gpt.model.width = 128;
   options.gpt.model.heads = 4;
-  CommandLine line("gpt",
-                   "Trains a small transformer to continue a text file (--data FILE; by default the "
-                   "GNU GPL, which is on every Debian system), then lets it write.");
+  CommandLine line(
+      "gpt",
+      "Trains a small transformer to continue a text file (--data FILE; by default the "
+      "GNU GPL, which is on every Debian system), then lets it write.");
   add_gpt_flags(line, options.gpt);
   line.add_choice("--level", options.level, {"bytes", "characters"}, "what a token is");
   line.add("--validation", options.validation, "share of the text, its end, to test on", 0.0, 1.0);

@@ -3,18 +3,12 @@
 
 #include "apps/common/common_flags.h"
 #include "apps/common/gpt_flags.h"
+#include "apps/common/sample.h"
 
 #include <optional>
 #include <string>
 
 namespace weft::app {
-
-struct SampleOptions {
-  int64_t length = 200;    // tokens to write, 0 for none
-  double temperature = 1;  // 0: always the likeliest token
-  int64_t top_k = 0;       // choose among so many likeliest tokens, 0 for all
-  std::string prompt;      // empty: the text's first token
-};
 
 struct GptAppOptions {
   CommonFlags common;

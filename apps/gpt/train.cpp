@@ -2,8 +2,8 @@
 
 #include "apps/common/progress.h"
 #include "apps/common/run_directory.h"
+#include "apps/common/sample.h"
 #include "apps/common/step_clock.h"
-#include "apps/gpt/sample.h"
 #include "data/loader.h"
 #include "data/text.h"
 #include "weft.h"
@@ -45,8 +45,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const GptAppOptions& o, nn::Mod
         model.parameters(),
         optim::SgdOptions{.lr = o.common.lr, .momentum = 0.9, .weight_decay = o.weight_decay});
   }
-  const optim::AdamOptions adam{
-      .lr = o.common.lr, .beta2 = 0.99, .weight_decay = o.weight_decay};
+  const optim::AdamOptions adam{.lr = o.common.lr, .beta2 = 0.99, .weight_decay = o.weight_decay};
   if (o.common.optimizer == "adam") return std::make_unique<optim::Adam>(model.parameters(), adam);
   return std::make_unique<optim::AdamW>(model.parameters(), adam);
 }
@@ -86,11 +85,11 @@ class GptRun {
     RunDirectory directory(common_.run_dir);
     Progress progress(common_.epochs, loader_.batches(), common_.quiet, "sequences/s");
     const double start = seconds_now();
-    progress.line(concat({"gpt: ", model_.parameter_count(), " parameters, ", options_.level,
-                          " of ", common_.data, " (", tokens_.size(0), " tokens, vocabulary ",
-                          tokenizer_.vocabulary(), "), ", common_.dtype, ", batch ",
-                          common_.global_batch, ", ", total_steps_, " steps, ", common_.threads,
-                          " threads"}));
+    progress.line(
+        concat({"gpt: ", model_.parameter_count(), " parameters, ", options_.level, " of ",
+                common_.data, " (", tokens_.size(0), " tokens, vocabulary ",
+                tokenizer_.vocabulary(), "), ", common_.dtype, ", batch ", common_.global_batch,
+                ", ", total_steps_, " steps, ", common_.threads, " threads"}));
     Evaluation evaluation;
     double epoch_loss = 0;
     for (int64_t epoch = 0; step_ < total_steps_; ++epoch) {

@@ -22,11 +22,11 @@ struct GptOptions {
 };
 
 // ids i64 or i32 [B, T], T up to the context, to logits [B, T, vocabulary]: what follows each
-// token, from those up to it. Parameters: "tokens.weight", "positions.weight", "blocks.0.norm1.weight"
-// and so forth, "norm.weight", and "head.weight" where it is not tied.
+// token, from those up to it. Parameters: "tokens.weight", "positions.weight",
+// "blocks.0.norm1.weight" and so forth, "norm.weight", and "head.weight" where it is not tied.
 //
-// Weights start from N(0, 0.02), those that write to the residual stream from 0.02 / sqrt(2 layers),
-// biases from 0.
+// Weights start from N(0, 0.02), those that write to the residual stream from 0.02 / sqrt(2
+// layers), biases from 0.
 class Gpt : public Module {
  public:
   explicit Gpt(const GptOptions& options = {});

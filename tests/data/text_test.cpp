@@ -1,6 +1,7 @@
 // Tokens and windows of texts: exact contents, both levels, what is refused.
-#include "data/loader.h"
 #include "data/text.h"
+
+#include "data/loader.h"
 #include "ops/ops.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The first losses of training the mnist models and a small gpt, against PyTorch from the same weights and
-// batches (make_training.py).
+// The first losses of training the mnist models and a small gpt, against PyTorch from the same
+// weights and batches (make_training.py).
 #include "core/safetensors.h"
 #include "weft.h"
 
@@ -118,8 +118,7 @@ Tensor sentences(int step) {
     const auto stride = static_cast<int64_t>((draw[1] + 0.5f) * 3.0f) + 1;
     for (int64_t i = 0; i <= kContext; ++i) {
       const bool slip = draw[i + 1] + 0.5f < 0.05f;
-      ids.data<int64_t>()[row * (kContext + 1) + i] =
-          slip ? 3 : (start + stride * i) % kVocabulary;
+      ids.data<int64_t>()[row * (kContext + 1) + i] = slip ? 3 : (start + stride * i) % kVocabulary;
     }
   }
   return ids;
@@ -148,8 +147,8 @@ TEST_P(GptGolden, LossesAgreeWithPyTorch) {
     const Tensor ids = sentences(step);
     const Tensor targets = contiguous(narrow(ids, 1, 1, kContext));
     optimizer.zero_grad();
-    const Tensor loss = cross_entropy(flatten(model(narrow(ids, 1, 0, kContext)), 0, 1),
-                                      flatten(targets));
+    const Tensor loss =
+        cross_entropy(flatten(model(narrow(ids, 1, 0, kContext)), 0, 1), flatten(targets));
     backward(loss);
     optim::clip_grad_norm(model.parameters(), 1.0);
     optimizer.step();

@@ -1,4 +1,4 @@
-#include "apps/gpt/sample.h"
+#include "apps/common/sample.h"
 
 #include "weft.h"
 
@@ -41,8 +41,7 @@ std::string write_sample(nn::models::Gpt& model, const data::Tokenizer& tokenize
   WEFT_CHECK(!tokens.empty(), "sample", "expected a prompt of at least one token, got none");
   std::string text;
   for (int64_t i = 0; i < options.length; ++i) {
-    const auto seen =
-        std::min(static_cast<int64_t>(tokens.size()), model.options().context);
+    const auto seen = std::min(static_cast<int64_t>(tokens.size()), model.options().context);
     const Tensor ids = from_values(std::vector<int64_t>(tokens.end() - seen, tokens.end()));
     const Tensor logits = model(unsqueeze(ids, 0));
     const RandomKey key{

@@ -1,10 +1,19 @@
-// Writing with a trained model.
+// Writing with a trained language model.
 #pragma once
 
-#include "apps/gpt/options.h"
 #include "data/text.h"
+#include "nn/models/gpt.h"
+
+#include <string>
 
 namespace weft::app {
+
+struct SampleOptions {
+  int64_t length = 200;     // tokens to write, 0 for none
+  double temperature = 1;   // 0: always the likeliest token
+  int64_t top_k = 0;        // choose among so many likeliest tokens, 0 for all
+  std::string prompt = {};  // empty: the text's first token
+};
 
 // The token that a row of logits (f32 or wider, `vocabulary` of them) gives: of the top_k
 // likeliest, ties going to the lower token, one drawn with probability ~ exp(logit / temperature).
