@@ -11,6 +11,8 @@
 #include "core/tensor.h"
 #include "data/images.h"
 #include "data/loader.h"
+#include "data/text.h"
+#include "nn/models/gpt.h"
 #include "nn/models/mnist.h"
 #include "nn/nn.h"
 #include "ops/ops.h"

@@ -11,8 +11,9 @@ namespace weft::data {
 inline constexpr int64_t kNoTarget = -100;
 
 struct Batch {
-  Tensor inputs;      // [rows, …] f32
-  Tensor targets;     // [rows] i64; kNoTarget where a row holds no sample
+  Tensor inputs;      // [rows, …]: f32, or i64 where samples are tokens
+  Tensor targets;     // i64 [rows], or [rows, …] where a sample has many; kNoTarget where a row
+                      // holds no sample
   int64_t count = 0;  // rows that hold a sample; they come first
 };
 

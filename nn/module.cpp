@@ -307,11 +307,12 @@ void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
   }
 }
 
-void Module::save(const std::string& path) const {
-  std::vector<std::pair<std::string, std::string>> metadata;
+void Module::save(const std::string& path,
+                  std::span<const std::pair<std::string, std::string>> metadata) const {
+  std::vector<std::pair<std::string, std::string>> all(metadata.begin(), metadata.end());
   for (auto& [name, first] : aliases())
-    metadata.emplace_back("alias." + name, first);
-  save_safetensors(path, state_dict(), metadata);
+    all.emplace_back("alias." + name, first);
+  save_safetensors(path, state_dict(), all);
 }
 
 void Module::load(const std::string& path, bool strict) {

@@ -95,8 +95,10 @@ class Module {
   // any of its names, and under several if the values agree. With `strict` false, missing and
   // unexpected names are let pass.
   void load_state_dict(std::span<const NamedTensor> state, bool strict = true);
-  // A safetensors file; its metadata name aliases, as "alias.NAME": "FIRST NAME".
-  void save(const std::string& path) const;
+  // A safetensors file; its metadata name aliases, as "alias.NAME": "FIRST NAME", and what is
+  // given.
+  void save(const std::string& path,
+            std::span<const std::pair<std::string, std::string>> metadata = {}) const;
   void load(const std::string& path, bool strict = true);
 
   // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs

@@ -82,6 +82,12 @@ void RunDirectory::log(const std::string& text) {
                 "logs/rank-0.log");
 }
 
+void RunDirectory::write(const std::string& name, const std::string& text) const {
+  std::FILE* file = open(name);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  check_written(std::fclose(file) == 0 && written, name);
+}
+
 void RunDirectory::result(const RunResult& result, const CommonFlags& flags,
                           const StepClock& clock) {
   check_written(std::fflush(metrics_) == 0, "metrics.jsonl");

@@ -14,8 +14,8 @@ struct StepMetrics {
   int64_t epoch = 0;
   float loss = 0;  // over the global batch
   double lr = 0;
-  double images_per_second = 0;
-  double seconds = 0;  // since the start of training
+  double images_per_second = 0;  // samples, whatever they are
+  double seconds = 0;            // since the start of training
 };
 
 struct RunResult {
@@ -42,6 +42,8 @@ class RunDirectory {
   void metrics(const StepMetrics& metrics);
   // A line of logs/rank-0.log.
   void log(const std::string& text);
+  // Writes a file of its own.
+  void write(const std::string& name, const std::string& text) const;
   // Writes result.json under a temporary name and renames it.
   void result(const RunResult& result, const CommonFlags& flags, const StepClock& clock);
 

@@ -1,9 +1,19 @@
 // `weft bench step`: a whole training step (forward, loss, backward, optimizer) on synthetic data.
+#include "apps/common/gpt_flags.h"
 #include "apps/weft/bench.h"
 #include "weft.h"
 
 namespace weft::app {
 namespace {
+
+// What a step computes: a model, and its loss over one global batch.
+struct Work {
+  std::unique_ptr<nn::Module> model;
+  std::function<Tensor(nn::Module&)> loss;
+  const char* unit = "images/s";
+  int repeats = 15;
+  int warmup = 3;
+};
 
 class BenchStep final : public Bench {
  public:
@@ -19,28 +29,25 @@ class BenchStep final : public Bench {
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
     line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw"}, "optimizer");
+    add_gpt_flags(*line, gpt_);
   }
 
   std::optional<int> run(std::vector<BenchRow>& rows) override {
-    if (model_ != "mlp" && model_ != "cnn") return later("--model", model_, "mlp or cnn");
+    if (model_ != "mlp" && model_ != "cnn" && model_ != "gpt")
+      return later("--model", model_, "mlp, cnn or gpt");
     if (workers_ != 1) return later("--workers", std::to_string(workers_), "1");
     if (strategy_ != "single") return later("--strategy", strategy_, "single");
     if (dtype_ == "f16") return later("--dtype", dtype_, "f32 or bf16");
-    if (image_size_ != 0 && image_size_ != 28)
-      return line->reject("--image-size: expected 28 for " + model_);
+    if (model_ == "gpt" ? image_size_ != 0 : image_size_ != 0 && image_size_ != 28)
+      return line->reject("--image-size: expected " + std::string(model_ == "gpt" ? "none" : "28") +
+                          " for " + model_);
+    if (const auto code = check_gpt()) return code;
     manual_seed(0);
-    const auto model = nn::models::make_mnist_model(model_);
-    const DType dtype = dtype_from_name(dtype_);
-    model->to(dtype);
-    model->train();
-    const auto optimizer = make_optimizer(*model);
-    const Tensor images =
-        to(model_ == "mlp" ? randn({batch_, 784}) : randn({batch_, 1, 28, 28}), dtype);
-    const Tensor targets = randint(0, 10, {batch_});
-    const bool quick = model_ == "mlp";
-    const double seconds = median_seconds(quick ? 300 : 15, quick ? 30 : 3, [&] {
+    const Work work = model_ == "gpt" ? make_gpt() : make_mnist();
+    const auto optimizer = make_optimizer(*work.model);
+    const double seconds = median_seconds(work.repeats, work.warmup, [&] {
       optimizer->zero_grad();
-      backward(cross_entropy((*model)(images), targets));
+      backward(work.loss(*work.model));
       optimizer->step();
     });
     rows.push_back({.bench = "step",
@@ -49,7 +56,7 @@ class BenchStep final : public Bench {
                     .dtype = dtype_,
                     .median_seconds = seconds,
                     .rate = static_cast<double>(batch_) / seconds,
-                    .unit = "images/s"});
+                    .unit = work.unit});
     return std::nullopt;
   }
 
@@ -58,6 +65,50 @@ class BenchStep final : public Bench {
                            const std::string& wanted) const {
     return line->reject(flag + ": expected " + wanted + ", got " + value +
                         ", which this version does not do yet");
+  }
+
+  // The gpt's flags go with the gpt alone.
+  std::optional<int> check_gpt() {
+    if (model_ == "gpt") return apply_gpt_flags(*line, gpt_);
+    for (const char* flag : kGptFlags) {
+      if (line->given(flag))
+        return line->reject(std::string(flag) + ": expected --model gpt, got " + model_);
+    }
+    return std::nullopt;
+  }
+
+  Work make_mnist() const {
+    Work work;
+    work.model = nn::models::make_mnist_model(model_);
+    const DType dtype = dtype_from_name(dtype_);
+    work.model->to(dtype);
+    const Tensor images =
+        to(model_ == "mlp" ? randn({batch_, 784}) : randn({batch_, 1, 28, 28}), dtype);
+    const Tensor targets = randint(0, 10, {batch_});
+    work.loss = [images, targets](nn::Module& model) {
+      return cross_entropy(model(images), targets);
+    };
+    if (model_ == "mlp") {
+      work.repeats = 300;
+      work.warmup = 30;
+    }
+    return work;
+  }
+
+  Work make_gpt() const {
+    Work work;
+    work.model = std::make_unique<nn::models::Gpt>(gpt_.model);
+    work.model->to(dtype_from_name(dtype_));
+    const int64_t vocabulary = gpt_.model.vocabulary;
+    const Tensor ids = randint(0, vocabulary, {batch_, gpt_.model.context});
+    const Tensor targets = randint(0, vocabulary, {batch_ * gpt_.model.context});
+    work.loss = [ids, targets](nn::Module& model) {
+      return cross_entropy(flatten(model(ids), 0, 1), targets);
+    };
+    work.unit = "samples/s";
+    work.repeats = 7;
+    work.warmup = 2;
+    return work;
   }
 
   std::unique_ptr<optim::Optimizer> make_optimizer(nn::Module& model) const {
@@ -70,6 +121,7 @@ class BenchStep final : public Bench {
                                         optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   }
 
+  GptFlags gpt_;
   std::string model_ = "cnn";
   std::string dtype_ = "f32";
   std::string strategy_ = "single";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes training.safetensors: the first 100 losses of PyTorch training the mnist models.
+"""Writes training.safetensors: the first losses of PyTorch training the mnist models and a small gpt.
 
 usage: make_training.py [OUT]      needs torch, numpy and safetensors
 
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 STEPS, BATCH = 100, 32
+GPT_STEPS, GPT_BATCH, VOCABULARY, CONTEXT = 60, 8, 19, 12
 torch.set_num_threads(1)
 
 
@@ -81,6 +82,71 @@ def train(model, optimizer):
     return torch.tensor(losses)
 
 
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "out": nn.Linear(width, width)})
+        self.norm2 = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc2 = nn.Linear(4 * width, width)
+        self.heads = heads
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.attention["qkv"](self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d)
+        x = x + self.attention["out"](seen)
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 24)
+        self.positions = nn.Embedding(CONTEXT, 24)
+        self.blocks = nn.ModuleList(Block(24, 3) for _ in range(2))
+        self.norm = nn.LayerNorm(24)
+        self.head = nn.Linear(24, VOCABULARY, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def sentences(step):
+    """Runs of numbers that rise by 1, 2 or 3, with a few slips."""
+    draws = noise(20000 + step, GPT_BATCH * (CONTEXT + 2)).reshape(GPT_BATCH, CONTEXT + 2) + 0.5
+    start, stride = (draws[:, :1] * VOCABULARY).long(), (draws[:, 1:2] * 3).long() + 1
+    ids = start + stride * torch.arange(CONTEXT + 1)
+    ids = torch.where(torch.cat([draws[:, 1:2], draws[:, 2:]], 1) < 0.05, 3, ids) % VOCABULARY
+    return ids[:, :-1], ids[:, 1:]
+
+
+def train_gpt(tied):
+    model = Gpt(tied)
+    fill(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name and name.endswith(".weight"):
+                parameter += 1
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.1)
+    losses = []
+    for step in range(GPT_STEPS):
+        ids, targets = sentences(step)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
 results = {}
 # The rates keep the runs out of the regime where rounding errors of 1e-7 grow past 1e-4 within 100 steps.
 for name, make, rates in (("mlp", Mlp, (0.02, 1e-3)), ("cnn", Cnn, (0.005, 1e-4))):
@@ -90,5 +156,8 @@ for name, make, rates in (("mlp", Mlp, (0.02, 1e-3)), ("cnn", Cnn, (0.005, 1e-4)
         fill(model)
         results[f"{name}_{kind}"] = train(model, rule(model.parameters()))
         print(name, kind, results[f"{name}_{kind}"][[0, 1, 10, 50, 99]].tolist())
+for name, tied in (("gpt_tied", True), ("gpt_untied", False)):
+    results[name] = train_gpt(tied)
+    print(name, results[name][[0, 1, 10, 30, 59]].tolist())
 out = sys.argv[1] if len(sys.argv) > 1 else __file__.replace("make_training.py", "training.safetensors")
 save_file(results, out, metadata={"made_by": "tests/golden/make_training.py", "torch": torch.__version__.split("+")[0]})

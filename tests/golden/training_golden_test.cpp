@@ -1,5 +1,5 @@
-// The first 100 losses of training the mnist models, against PyTorch from the same weights and
-// batches (make_training.py).
+// The first losses of training the mnist models and a small gpt, against PyTorch from the same
+// weights and batches (make_training.py).
 #include "core/safetensors.h"
 #include "weft.h"
 
@@ -60,6 +60,14 @@ Sample batch(int step) {
   return {reshape(images, {kBatch, 1, 28, 28}), targets};
 }
 
+Tensor expected_losses(const std::string& name) {
+  for (const NamedTensor& entry :
+       load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
+    if (entry.name == name) return entry.tensor;
+  }
+  return {};
+}
+
 class TrainingGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
@@ -78,11 +86,7 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
         model->parameters(),
         optim::AdamOptions{.lr = model_name == "mlp" ? 1e-3 : 1e-4, .weight_decay = 0.01});
   }
-  Tensor expected;
-  for (const NamedTensor& entry :
-       load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
-    if (entry.name == name) expected = entry.tensor;
-  }
+  const Tensor expected = expected_losses(name);
   ASSERT_TRUE(expected.defined());
   for (int step = 0; step < expected.numel(); ++step) {
     const Sample sample = batch(step);
@@ -99,6 +103,62 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
 INSTANTIATE_TEST_SUITE_P(All, TrainingGolden,
                          testing::Values("mlp_sgd", "mlp_adamw", "cnn_sgd", "cnn_adamw"),
                          [](const auto& one) { return one.param; });
+
+constexpr int64_t kVocabulary = 19;
+constexpr int64_t kContext = 12;
+
+// Runs of numbers that rise by 1, 2 or 3, with a few slips: [8, kContext + 1].
+Tensor sentences(int step) {
+  constexpr int64_t kRows = 8;
+  const Tensor draws = noise(static_cast<uint64_t>(20000 + step), kRows * (kContext + 2));
+  const Tensor ids = empty({kRows, kContext + 1}, {.dtype = i64});
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* draw = draws.data<float>() + row * (kContext + 2);
+    const auto start = static_cast<int64_t>((draw[0] + 0.5f) * static_cast<float>(kVocabulary));
+    const auto stride = static_cast<int64_t>((draw[1] + 0.5f) * 3.0f) + 1;
+    for (int64_t i = 0; i <= kContext; ++i) {
+      const bool slip = draw[i + 1] + 0.5f < 0.05f;
+      ids.data<int64_t>()[row * (kContext + 1) + i] = slip ? 3 : (start + stride * i) % kVocabulary;
+    }
+  }
+  return ids;
+}
+
+class GptGolden : public testing::TestWithParam<bool> {};
+
+TEST_P(GptGolden, LossesAgreeWithPyTorch) {
+  const bool tied = GetParam();
+  nn::models::Gpt model({.vocabulary = kVocabulary,
+                         .context = kContext,
+                         .layers = 2,
+                         .width = 24,
+                         .heads = 3,
+                         .tied = tied});
+  fill(model);
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const NoGrad no_grad;
+    if (name.find("norm") != std::string::npos && name.ends_with(".weight"))
+      copy_(parameter, parameter + 1.0);
+  }
+  optim::AdamW optimizer(model.parameters(), {.lr = 1e-3, .weight_decay = 0.1});
+  const Tensor expected = expected_losses(tied ? "gpt_tied" : "gpt_untied");
+  ASSERT_TRUE(expected.defined());
+  for (int step = 0; step < expected.numel(); ++step) {
+    const Tensor ids = sentences(step);
+    const Tensor targets = contiguous(narrow(ids, 1, 1, kContext));
+    optimizer.zero_grad();
+    const Tensor loss =
+        cross_entropy(flatten(model(narrow(ids, 1, 0, kContext)), 0, 1), flatten(targets));
+    backward(loss);
+    optim::clip_grad_norm(model.parameters(), 1.0);
+    optimizer.step();
+    const double wanted = static_cast<double>(expected.data<float>()[step]);
+    ASSERT_NEAR(loss.item(), wanted, 1e-4 * wanted) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GptGolden, testing::Bool(),
+                         [](const auto& one) { return one.param ? "tied" : "untied"; });
 
 }  // namespace
 }  // namespace weft
