@@ -137,8 +137,11 @@ Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& sh
 
 Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
              int64_t element_offset) {
-  return make(tensor.storage(), tensor.raw() + element_offset * size_of(tensor.dtype()), shape,
-              strides, tensor.dtype(), shape.numel());
+  const int64_t width = size_of(tensor.dtype());
+  // Strides of 0 make any size possible, and nobody behind this line multiplies with care.
+  const int64_t numel = checked_numel(shape, width, "alias");
+  return make(tensor.storage(), tensor.raw() + element_offset * width, shape, strides,
+              tensor.dtype(), numel);
 }
 
 void Tensor::check_present() const {

@@ -146,7 +146,7 @@ Tensor empty_like(const Tensor& like, DType dtype);
 Tensor view_of(const Ref<Storage>& storage, int64_t byte_offset, const Shape& shape,
                const Strides& strides, DType dtype);
 // A view of the same elements under other sizes and strides, `element_offset` elements further on,
-// without history. Not bounds-checked: view operators compute what they pass.
+// without history. Bounds are not checked, view operators compute what they pass; overflow is.
 Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
              int64_t element_offset = 0);
 

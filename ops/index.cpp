@@ -48,6 +48,7 @@ Around around(const Shape& shape, int dim) {
 template <class F>
 void for_positions(const Shape& shape, const Shape& index_shape, int dim, int64_t begin,
                    int64_t end, F visit) {
+  if (begin >= end) return;  // a size may be 0
   const Strides strides = contiguous_strides(shape);
   std::array<int64_t, kMaxDims> at{};
   int64_t rest = begin;

@@ -132,10 +132,10 @@ Tensor pad(const Tensor& x, std::span<const int64_t> widths, Scalar value) {
     const int64_t before = widths[static_cast<size_t>(2 * i)];
     const int64_t after = widths[static_cast<size_t>(2 * i + 1)];
     constexpr int64_t kWidest = int64_t{1} << 48;  // keeps the sums below from overflowing
-    WEFT_CHECK(std::abs(before) < kWidest && std::abs(after) < kWidest &&
-                   x.shape()[dim] + before + after >= 0,
-               "pad", "expected a size of 0 or more in dim ", dim, ", got ", x.shape()[dim],
-               " padded by ", before, " and ", after);
+    const auto is_sane = [](int64_t width) { return -kWidest < width && width < kWidest; };
+    WEFT_CHECK(is_sane(before) && is_sane(after) && x.shape()[dim] + before + after >= 0, "pad",
+               "expected a size of 0 or more in dim ", dim, ", got ", x.shape()[dim], " padded by ",
+               before, " and ", after);
     shape[dim] += before + after;
     source_start[dim] = std::max<int64_t>(-before, 0);
     target_start[dim] = std::max<int64_t>(before, 0);

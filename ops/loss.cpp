@@ -1,6 +1,7 @@
 // The elementwise losses: compositions, whose gradients follow from their parts.
 #include "ops/loss.h"
 
+#include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
@@ -20,6 +21,11 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
   }
 }
 
+// 16-bit floats as f32: squares and logarithms that were rounded in between would be far off.
+Tensor wide(const Tensor& x) {
+  return to(x, compute_dtype(x.dtype()));
+}
+
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   detail::check_defined(op, x);
   detail::check_defined(op, target);
@@ -33,31 +39,33 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   check_pair("mse_loss", x, target);
-  return reduced(square(x - target), reduction);
+  return reduced(square(wide(x) - wide(target)), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   check_pair("l1_loss", x, target);
-  return reduced(abs(x - target), reduction);
+  return reduced(abs(wide(x) - wide(target)), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
   check_pair("smooth_l1_loss", x, target);
   WEFT_CHECK(beta >= 0, "smooth_l1_loss", "expected a beta of 0 or more, got ", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  const Tensor distance = abs(x - target);
+  const Tensor distance = abs(wide(x) - wide(target));
   const Tensor losses =
       where(lt(distance, beta), square(distance) * (0.5 / beta), distance - 0.5 * beta);
   return reduced(losses, reduction);
 }
 
-Tensor bce_with_logits(const Tensor& x, const Tensor& target, const Tensor& positive_weight,
+Tensor bce_with_logits(const Tensor& logits, const Tensor& targets, const Tensor& positive_weight,
                        Reduction reduction) {
-  check_pair("bce_with_logits", x, target);
+  check_pair("bce_with_logits", logits, targets);
+  const Tensor x = wide(logits);
+  const Tensor target = wide(targets);
   // -log sigmoid(x), written so that no exponential can overflow.
   const Tensor negative_log = log1p(exp(-abs(x))) + maximum(-x, 0.0);
   const Tensor weight =
-      positive_weight.defined() ? (positive_weight - 1.0) * target + 1.0 : Tensor();
+      positive_weight.defined() ? (wide(positive_weight) - 1.0) * target + 1.0 : Tensor();
   const Tensor losses =
       (1.0 - target) * x + (weight.defined() ? weight * negative_log : negative_log);
   return reduced(losses, reduction);

@@ -1,5 +1,6 @@
-// Losses. Sums run over samples in their order, in f64, whatever the number of threads; 16-bit
-// inputs give an f32 loss.
+// Losses. Sums have one order, whatever the number of threads: cross entropy and nll_loss add their
+// samples one by one in f64, the elementwise losses as reduce.h says. 16-bit inputs are computed in
+// f32 and give an f32 loss.
 #pragma once
 
 #include "core/tensor.h"

@@ -167,6 +167,18 @@ TEST(Tensor, StorageLivesAsLongAsAView) {
   EXPECT_EQ(view.item(), 999);
 }
 
+TEST(Tensor, ViewsOfAbsurdSizeAreRefused) {
+  const Tensor one = counting({1});
+  const int64_t vast = int64_t{1} << 40;
+  EXPECT_EQ(error_of([&] {
+              alias(one, {vast, vast}, {0, 0});
+            }),
+            "[alias] expected a size that fits in 63 bits of bytes, got shape [1099511627776, "
+            "1099511627776]");
+  EXPECT_THROW(alias(one, {vast, vast, 0}, {0, 0, 0}), Error);
+  EXPECT_EQ(alias(one, {vast}, {0}).numel(), vast);
+}
+
 TEST(Tensor, FromValuesCounts) {
   EXPECT_EQ(from_values(std::vector<float>{1, 2, 3, 4}, {2, 2}).shape(), (Shape{2, 2}));
   EXPECT_EQ(from_values(std::vector<float>{}, {0, 3}).numel(), 0);

@@ -28,7 +28,7 @@ def case(name, function, *inputs, no_grad=()):
         cases[f"{name}/in{i}"] = t.contiguous().clone()
     cases[f"{name}/out"] = out.detach().contiguous().clone()
     if out.requires_grad:
-        weight = torch.randn(out.shape, generator=generator)
+        weight = torch.randn(out.shape, generator=generator).to(out.dtype)
         out.backward(weight)
         cases[f"{name}/weight"] = weight
         for i, t in enumerate(leaves):
@@ -182,6 +182,69 @@ case("mse_loss", F.mse_loss, r(3, 4), r(3, 4))
 case("l1_loss", F.l1_loss, r(3, 4), r(3, 4))
 case("smooth_l1_loss", lambda p, q: F.smooth_l1_loss(p, q, beta=0.5), r(3, 4), r(3, 4))
 case("bce_with_logits", F.binary_cross_entropy_with_logits, r(3, 4), u(3, 4), no_grad=(1,))
+
+# Below, what was added later: the draws above stay as they are.
+
+# creation and copies
+case("zeros", lambda: torch.zeros(2, 3))
+case("ones", lambda: torch.ones(2, 3, dtype=torch.int64))
+case("full", lambda: torch.full((2, 3), 1.5))
+case("zeros_like", torch.zeros_like, torch.tensor([[1, 2]]))
+case("ones_like", lambda t: torch.ones_like(t.detach()), r(2, 3), no_grad=(0,))
+case("full_like", lambda t: torch.full_like(t, 7), torch.tensor([[1, 2]]))
+case("arange", lambda: torch.arange(5))
+case("arange_step", lambda: torch.arange(1, -2, -0.3))
+case("linspace", lambda: torch.linspace(-1, 2, 7))
+case("eye", lambda: torch.eye(3, 4))
+case("fill_", lambda t: t.clone().fill_(3), torch.tensor([[1, 2]]))
+case("zero_", lambda t: t.clone().zero_(), torch.tensor([[1, 2]]))
+case("clone", torch.clone, r(2, 3))
+case("to_f64", lambda t: t.to(torch.float64), r(2, 3))
+case("to_i32", lambda t: t.to(torch.int32), torch.tensor([-2.7, -0.5, 0.5, 2.7]), no_grad=(0,))
+case("copy_", lambda t, s: t.clone().copy_(s), torch.zeros(2, 3), r(3), no_grad=(0,))
+
+# conditions
+special = torch.tensor([0.0, -0.0, 2.0, -3.0, float("nan"), float("inf"), -float("inf")])
+for name in ("logical_not", "isnan", "isinf", "isfinite"):
+    case(name, getattr(torch, name), special, no_grad=(0,))
+for name in ("logical_and", "logical_or", "logical_xor"):
+    case(name, getattr(torch, name), special, special.flip(0), no_grad=(0, 1))
+
+# reductions: ties, other orders, the adjoint of broadcasting
+ties = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, -1.0]])
+case("amin", lambda t: t.amin((0, 2)), r(2, 3, 4))
+case("amin_ties", lambda t: t.amin((1,)), torch.tensor([[1.0, 1.0, 3.0], [2.0, -1.0, -1.0]]))
+case("amax_ties", lambda t: t.amax((1,)), ties)
+case("max_dim_ties", lambda t: t.max(1).values, ties)
+case("max_ties", lambda t: t.max(), ties)
+case("min", lambda t: t.min(), r(2, 3, 4))
+case("argmax_all", lambda t: t.argmax(), ties, no_grad=(0,))
+case("sum_to", lambda t: t.sum_to_size(3, 1), r(2, 3, 4))
+case("norm_neg_inf", lambda t: torch.linalg.vector_norm(t, -math.inf, (1,)), r(2, 3))
+case("norm0", lambda t: torch.linalg.vector_norm(t, 0, (1,)), torch.tensor([[0.0, 2.0], [1.0, -1.0]]), no_grad=(0,))
+case("norm_of_zeros", lambda t: torch.linalg.vector_norm(t, 2, (1,)), torch.tensor([[0.0, 0.0], [3.0, -4.0]]))
+case("sort_ties", lambda t: t.sort(dim=1, stable=True).values, ties)
+case("topk_smallest", lambda t: t.topk(2, 0, largest=False).values, r(4, 3))
+case("pad_negative", lambda t: F.pad(t, (-1, 2)), r(2, 3))
+
+# options of the larger operators
+case("attention_scale_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m, scale=0.3),
+     r(2, 2, 3, 4), r(2, 2, 5, 4), r(2, 2, 5, 3), r(3, 5))
+case("conv_transpose2d_dilation", lambda i, w: F.conv_transpose2d(i, w, stride=(2, 1), padding=(1, 2), dilation=(1, 3)),
+     r(1, 3, 4, 5), r(3, 2, 3, 2))
+case("max_pool2d_dilation", lambda i: F.max_pool2d(i, (2, 3), (1, 2), (1, 1), (2, 1)), r(2, 3, 6, 7))
+case("avg_pool2d_ceil", lambda i: F.avg_pool2d(i, 3, 2, 1, ceil_mode=True), r(1, 2, 6, 8))
+case("batch_norm3d", lambda i, w: F.batch_norm(i, None, None, w, None, True, eps=1e-3), r(2, 3, 2, 2, 3), r(3))
+case("group_norm1d", lambda i: F.group_norm(i, 3, eps=1e-3), r(3, 6, 4))
+case("rms_norm2", lambda i: F.rms_norm(i, (3, 4), eps=1e-2), r(2, 3, 4))
+case("cross_entropy_probabilities_smooth", lambda l, t, w: F.cross_entropy(l, t, w, label_smoothing=0.2),
+     r(5, 4), r(5, 4).softmax(1), u(4) + 0.1, no_grad=(1, 2))
+case("nll_loss_weights", lambda l, t, w: F.nll_loss(l, t, w, reduction="sum"), r(5, 4).log_softmax(1), labels, u(4) + 0.1,
+     no_grad=(2,))
+case("mse_loss_none", lambda p, q: F.mse_loss(p, q, reduction="none"), r(3, 4), r(3, 4))
+case("l1_loss_sum", lambda p, q: F.l1_loss(p, q, reduction="sum"), r(3, 4), r(3, 4))
+case("bce_with_logits_weight", lambda p, q, w: F.binary_cross_entropy_with_logits(p, q, pos_weight=w),
+     r(3, 4), u(3, 4), u(4) + 0.5, no_grad=(1, 2))
 
 out = sys.argv[1] if len(sys.argv) > 1 else __file__.replace("make_ops.py", "ops.safetensors")
 save_file(cases, out, metadata={"made_by": "tests/golden/make_ops.py", "torch": torch.__version__.split("+")[0]})

@@ -22,9 +22,9 @@ using Function = std::function<Tensor(const Inputs&)>;
   {                                                            \
 #name, [](const Inputs& in) { return name(in[0], in[1]); } \
   }
-#define CASE(name, ...)                                           \
-  {                                                               \
-#name, [](const Inputs& in) -> Tensor { return __VA_ARGS__; } \
+#define CASE(name, ...)                                                            \
+  {                                                                                \
+#name, []([[maybe_unused]] const Inputs& in) -> Tensor { return __VA_ARGS__; } \
   }
 
 const std::map<std::string, Function>& functions() {
@@ -179,6 +179,66 @@ const std::map<std::string, Function>& functions() {
       BINARY(l1_loss),
       CASE(smooth_l1_loss, smooth_l1_loss(in[0], in[1], 0.5)),
       BINARY(bce_with_logits),
+
+      CASE(zeros, zeros({2, 3})),
+      CASE(ones, ones({2, 3}, {.dtype = i64})),
+      CASE(full, full({2, 3}, 1.5)),
+      CASE(zeros_like, zeros_like(in[0])),
+      CASE(ones_like, ones_like(in[0])),
+      CASE(full_like, full_like(in[0], 7)),
+      CASE(arange, arange(5)),
+      CASE(arange_step, arange(1, -2, -0.3)),
+      CASE(linspace, linspace(-1, 2, 7)),
+      CASE(eye, eye(3, 4)),
+      CASE(fill_, fill_(clone(in[0]), 3)),
+      CASE(zero_, zero_(clone(in[0]))),
+      CASE(clone, clone(in[0])),
+      CASE(to_f64, to(in[0], f64)),
+      CASE(to_i32, to(in[0], i32)),
+      CASE(copy_, copy_(clone(in[0]), in[1])),
+
+      UNARY(logical_not),
+      UNARY(isnan),
+      UNARY(isinf),
+      UNARY(isfinite),
+      BINARY(logical_and),
+      BINARY(logical_or),
+      BINARY(logical_xor),
+
+      CASE(amin, amin(in[0], {0, 2})),
+      CASE(amin_ties, amin(in[0], {1})),
+      CASE(amax_ties, amax(in[0], {1})),
+      CASE(max_dim_ties, max(in[0], 1).values),
+      CASE(max_ties, max(in[0])),
+      UNARY(min),
+      CASE(argmax_all, argmax(in[0])),
+      CASE(sum_to, sum_to(in[0], {3, 1})),
+      CASE(norm_neg_inf, norm(in[0], -HUGE_VAL, {1})),
+      CASE(norm0, norm(in[0], 0, {1})),
+      CASE(norm_of_zeros, norm(in[0], 2, {1})),
+      CASE(sort_ties, sort(in[0], 1).values),
+      CASE(topk_smallest, topk(in[0], 2, 0, false).values),
+      CASE(pad_negative, pad(in[0], {-1, 2})),
+
+      CASE(attention_scale_mask,
+           scaled_dot_product_attention(in[0], in[1], in[2], {.mask = in[3], .scale = 0.3})),
+      CASE(conv_transpose2d_dilation,
+           conv_transpose2d(in[0], in[1], {},
+                            {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 3}})),
+      CASE(max_pool2d_dilation,
+           max_pool2d(in[0], {2, 3}, {.stride = {1, 2}, .padding = {1, 1}, .dilation = {2, 1}})),
+      CASE(avg_pool2d_ceil,
+           avg_pool2d(in[0], {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true})),
+      CASE(batch_norm3d, batch_norm(in[0], in[1], {}, {}, {}, {.training = true, .eps = 1e-3})),
+      CASE(group_norm1d, group_norm(in[0], 3, {}, {}, 1e-3)),
+      CASE(rms_norm2, rms_norm(in[0], {3, 4}, {}, 1e-2)),
+      CASE(cross_entropy_probabilities_smooth,
+           cross_entropy(in[0], in[1], {.class_weights = in[2], .label_smoothing = 0.2})),
+      CASE(nll_loss_weights,
+           nll_loss(in[0], in[1], {.class_weights = in[2], .reduction = Reduction::sum})),
+      CASE(mse_loss_none, mse_loss(in[0], in[1], Reduction::none)),
+      CASE(l1_loss_sum, l1_loss(in[0], in[1], Reduction::sum)),
+      CASE(bce_with_logits_weight, bce_with_logits(in[0], in[1], in[2])),
   };
   return map;
 }

@@ -5,8 +5,6 @@
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
-#include "ops/scan.h"
-#include "ops/sort.h"
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
@@ -134,56 +132,6 @@ TEST(OneHot, MarksTheClass) {
   EXPECT_EQ(one_hot(ints({1, 0}, {2}), 3).to_vector<int64_t>(), (Ints{0, 1, 0, 1, 0, 0}));
   EXPECT_THROW(one_hot(ints({3}, {1}), 3), Error);
   EXPECT_THROW(one_hot(ints({0}, {1}), 0), Error);
-}
-
-TEST(Sort, OrdersStablyWithNaNLast) {
-  const Tensor x = from_values(std::vector<float>{2, NAN, 1, 2, -1}, {5});
-  EXPECT_EQ(argsort(x).to_vector<int64_t>(), (Ints{4, 2, 0, 3, 1}));
-  EXPECT_EQ(argsort(x, 0, true).to_vector<int64_t>(), (Ints{1, 0, 3, 2, 4}));
-  const auto [values, indices] = sort(ints({3, 1, 2, 6, 5, 4}, {2, 3}), 0);
-  EXPECT_EQ(values.to_vector<int64_t>(), (Ints{3, 1, 2, 6, 5, 4}));
-  EXPECT_EQ(sort(strided(ints({3, 1, 2, 6, 5, 4}, {2, 3})), 1).values.to_vector<int64_t>(),
-            (Ints{1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(sort(empty({0, 2}), 0).values.numel(), 0);
-  EXPECT_EQ(sort(empty({2, 0}), 0).values.numel(), 0);
-  EXPECT_EQ(sort(full({}, 3.0)).values.item(), 3);
-  EXPECT_THROW(sort(x, 1), Error);
-}
-
-TEST(TopK, GivesTheFirstKOfTheOrder) {
-  const Tensor x = ints({3, 1, 2, 6, 5, 4}, {2, 3});
-  EXPECT_EQ(topk(x, 2).values.to_vector<int64_t>(), (Ints{3, 2, 6, 5}));
-  EXPECT_EQ(topk(x, 1, 0, false).indices.to_vector<int64_t>(), (Ints{0, 0, 0}));
-  EXPECT_EQ(topk(x, 0).values.shape(), Shape({2, 0}));
-  EXPECT_EQ(error_of([&] { topk(x, 4); }),
-            "[topk] expected k in [0, 3] for dim 1 of [2, 3], got 4");
-}
-
-TEST(Sort, Gradcheck) {
-  for (const Tensor& x : {leaf({3, 4}), strided(leaf({3, 4}))}) {
-    EXPECT_EQ(gradcheck([](const Inputs& in) { return sort(in[0], 0).values; }, {x}), "");
-    EXPECT_EQ(gradcheck([](const Inputs& in) { return topk(in[0], 2, 1).values; }, {x}), "");
-  }
-}
-
-TEST(Cumsum, AddsAlongADim) {
-  const Tensor x = ints({1, 2, 3, 4, 5, 6}, {2, 3});
-  EXPECT_EQ(cumsum(x, 1).to_vector<int64_t>(), (Ints{1, 3, 6, 4, 9, 15}));
-  EXPECT_EQ(cumsum(strided(x), 0).to_vector<int64_t>(), (Ints{1, 2, 3, 5, 7, 9}));
-  EXPECT_EQ(cumsum(to(x, u8), 1).dtype(), i64);
-  EXPECT_EQ(cumsum(ones({300}, {.dtype = bf16}), 0).to_vector<double>().back(), 300);
-  EXPECT_EQ(cumsum(empty({0, 3}), 0).shape(), Shape({0, 3}));
-  EXPECT_EQ(cumsum(full({}, 2.0), 0).item(), 2);
-  EXPECT_THROW(cumsum(x, 2), Error);
-}
-
-TEST(Cumsum, Gradcheck) {
-  for (const Tensor& x :
-       {leaf({2, 3, 2}), strided(leaf({2, 3, 2})), test::repeated({2, 3, 2}), leaf({0, 3, 2})}) {
-    for (const int64_t dim : {0, 1, 2}) {
-      EXPECT_EQ(gradcheck([&](const Inputs& in) { return cumsum(in[0], dim); }, {x}), "");
-    }
-  }
 }
 
 }  // namespace

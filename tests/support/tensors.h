@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <string>
 
 namespace weft::test {
@@ -65,16 +66,15 @@ inline Tensor strided(const Tensor& x) {
   for (int i = 0; i < x.dims(); ++i)
     strides[i] = buffer.strides()[x.dims() - 1 - i];
   const Tensor view = alias(buffer, x.shape(), strides);
-  const auto values = x.to_vector<double>();
+  const Tensor source = contiguous(x.detach());
+  const int64_t size = size_of(x.dtype());
   // Odometer over the logical order.
   Shape at = Shape::filled(x.dims(), 0);
-  for (const double value : values) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
     int64_t offset = 0;
     for (int d = 0; d < x.dims(); ++d)
       offset += at[d] * strides[d];
-    if (x.dtype() == f64) view.data<double>()[offset] = value;
-    if (x.dtype() == f32) view.data<float>()[offset] = static_cast<float>(value);
-    if (x.dtype() == i64) view.data<int64_t>()[offset] = static_cast<int64_t>(value);
+    std::memcpy(view.raw() + offset * size, source.raw() + i * size, static_cast<size_t>(size));
     for (int d = x.dims() - 1; d >= 0 && ++at[d] == x.shape()[d]; --d)
       at[d] = 0;
   }
