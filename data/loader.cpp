@@ -13,11 +13,11 @@
 namespace weft::data {
 
 // Gathers batches ahead on a thread of its own, at most `options.prefetch` of them.
-class Loader::Prefetcher {
+class Loader::Prefetcher final : public RefCounted {
  public:
   Prefetcher(const Loader& loader, LoaderState from)
       : loader_(loader), ledger_(current_ledger()), at_(from), thread_([this] { work(); }) {}
-  ~Prefetcher() {
+  ~Prefetcher() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -124,8 +124,7 @@ std::optional<Batch> Loader::next() {
     seek({state_.epoch + 1, 0});
     return std::nullopt;
   }
-  if (options_.prefetch > 0 && !prefetcher_)
-    prefetcher_ = std::make_unique<Prefetcher>(*this, state_);
+  if (options_.prefetch > 0 && !prefetcher_) prefetcher_ = make_ref<Prefetcher>(*this, state_);
   Batch batch = prefetcher_ ? prefetcher_->take() : gather(state_);
   state_.consumed += samples;
   return batch;

@@ -3,7 +3,6 @@
 
 #include "data/dataset.h"
 
-#include <memory>
 #include <optional>
 
 namespace weft::data {
@@ -58,7 +57,7 @@ class Loader {
   const Dataset& dataset_;
   LoaderOptions options_;
   LoaderState state_;
-  std::unique_ptr<Prefetcher> prefetcher_;
+  Ref<Prefetcher> prefetcher_;
 };
 
 }  // namespace weft::data

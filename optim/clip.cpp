@@ -4,6 +4,7 @@
 #include "ops/copy.h"
 #include "optim/blocks.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>

@@ -5,6 +5,7 @@
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <unordered_map>
@@ -63,6 +64,9 @@ Tensor integer(int64_t value) {
 }
 
 }  // namespace
+
+Optimizer::Optimizer() = default;
+Optimizer::~Optimizer() = default;
 
 void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   std::unordered_set<const TensorBody*> bodies;

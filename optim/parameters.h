@@ -4,7 +4,6 @@
 #include "core/safetensors.h"
 #include "nn/module.h"
 
-#include <string>
 #include <vector>
 
 namespace weft::optim {
@@ -12,13 +11,10 @@ namespace weft::optim {
 class Parameters {
  public:
   // A model's own, under their names: what one usually passes.
-  Parameters(const nn::Module& model) : list_(model.named_parameters()) {}
-  Parameters(std::vector<NamedTensor> named) : list_(std::move(named)) {}
+  Parameters(const nn::Module& model);
+  Parameters(std::vector<NamedTensor> named);
   // Named by position: "0", "1", …
-  Parameters(const std::vector<Tensor>& tensors) {
-    for (const Tensor& tensor : tensors)
-      list_.push_back({std::to_string(list_.size()), tensor});
-  }
+  Parameters(const std::vector<Tensor>& tensors);
 
   const std::vector<NamedTensor>& list() const { return list_; }
 

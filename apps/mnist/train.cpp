@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "weft.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -180,7 +181,7 @@ class MnistRun {
   CommonFlags common_;
   data::Images train_;
   data::Images test_;
-  std::unique_ptr<nn::Module> model_;
+  Ref<nn::Module> model_;
   data::Loader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
