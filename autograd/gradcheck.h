@@ -1,9 +1,9 @@
 // Checks an operator's gradient against central differences.
 #pragma once
 
+#include "core/function.h"
 #include "core/tensor.h"
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,7 +24,7 @@ struct GradcheckOptions {
 //
 // Returns "" when all agree; otherwise what differs: the input, the element, both values. Throws
 // what f throws.
-std::string gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f,
+std::string gradcheck(const Function<Tensor(const std::vector<Tensor>&)>& f,
                       const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 }  // namespace weft

@@ -1,23 +1,24 @@
 // What a leaf keeps: its gradient, and the hooks that distribution builds on.
 #pragma once
 
+#include "core/function.h"
 #include "core/tensor.h"
 
-#include <functional>
+#include <utility>
 #include <vector>
 
 namespace weft {
 
 // Called with a leaf's summed gradient of one backward, before it is added to grad(). A defined
 // result takes its place; it must have the leaf's shape and dtype.
-using GradHook = std::function<Tensor(const Tensor& gradient)>;
+using GradHook = Function<Tensor(const Tensor& gradient)>;
 // Called with the leaf once its grad() holds the sum: all of its uses in this backward have been
 // counted.
-using AccumulatedHook = std::function<void(const Tensor& leaf)>;
+using AccumulatedHook = Function<void(const Tensor& leaf)>;
 
 // Gives the memory that a leaf's gradient lands in: a tensor of the leaf's shape and dtype, such as
 // a view of a flat buffer.
-using GradHome = std::function<Tensor()>;
+using GradHome = Function<Tensor()>;
 
 struct HookId {
   uint64_t value = 0;

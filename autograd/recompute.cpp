@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-using Function = std::function<Tensor(std::span<const Tensor>)>;
+using Body = Function<Tensor(std::span<const Tensor>)>;
 
 thread_local bool t_recomputing = false;
 
@@ -81,7 +81,7 @@ bool recomputing() {
   return t_recomputing;
 }
 
-Tensor recompute(const Function& f, std::span<const Tensor> inputs) {
+Tensor recompute(const Body& f, std::span<const Tensor> inputs) {
   if (!grad_enabled()) return f(inputs);
 
   std::vector<bool> differentiable;

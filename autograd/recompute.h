@@ -3,9 +3,9 @@
 // cost", 2016).
 #pragma once
 
+#include "core/function.h"
 #include "core/tensor.h"
 
-#include <functional>
 #include <span>
 
 namespace weft {
@@ -19,7 +19,7 @@ namespace weft {
 // draws in the second call equal those of the first. Layers that change state in their forward ask
 // recomputing() and do not change it twice. Calls may be nested. With recording off this is
 // f(inputs).
-Tensor recompute(const std::function<Tensor(std::span<const Tensor>)>& f,
+Tensor recompute(const Function<Tensor(std::span<const Tensor>)>& f,
                  std::span<const Tensor> inputs);
 
 // True inside the second call.

@@ -1,5 +1,7 @@
 #include "core/shape.h"
 
+#include <algorithm>
+
 namespace weft {
 
 void Shape::insert(int dim, int64_t value) {

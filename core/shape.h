@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -50,7 +50,11 @@ class Shape {
   }
 
   bool operator==(const Shape& other) const {
-    return dims_ == other.dims_ && std::equal(begin(), end(), other.begin());
+    if (dims_ != other.dims_) return false;
+    for (int i = 0; i < dims_; ++i) {
+      if (values_[i] != other.values_[i]) return false;
+    }
+    return true;
   }
 
   // Product of all sizes (1 for a scalar). Sizes that came from a file or a user go through
@@ -66,7 +70,8 @@ class Shape {
   Shape(const int64_t* values, size_t count) {
     WEFT_CHECK(count <= kMaxDims, "shape", "expected at most 8 dims, got ", count);
     dims_ = static_cast<int>(count);
-    std::copy_n(values, count, values_);
+    for (size_t i = 0; i < count; ++i)
+      values_[i] = values[i];
   }
 
   int dims_ = 0;
@@ -88,7 +93,7 @@ inline Strides contiguous_strides(const Shape& sizes) {
   int64_t step = 1;
   for (int i = sizes.dims() - 1; i >= 0; --i) {
     strides[i] = step;
-    step *= std::max<int64_t>(sizes[i], 1);
+    if (sizes[i] > 1) step *= sizes[i];
   }
   return strides;
 }
@@ -105,7 +110,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 
 // Maps a dim in [-dims, dims) to [0, dims); throws naming `op`.
 inline int wrap_dim(int64_t dim, int dims, const char* op) {
-  const int64_t bound = std::max(dims, 1);
+  const int64_t bound = dims > 0 ? dims : 1;
   WEFT_CHECK(dim >= -bound && dim < bound, op, "expected a dim in [", -bound, ", ", bound - 1,
              "], got ", dim);
   return static_cast<int>(dim < 0 ? dim + bound : dim);

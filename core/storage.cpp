@@ -30,13 +30,13 @@ Ref<Storage> Storage::allocate(int64_t bytes) {
   return Ref<Storage>(storage);
 }
 
-Ref<Storage> Storage::wrap(void* data, int64_t bytes, std::function<void()> release) {
+Ref<Storage> Storage::wrap(void* data, int64_t bytes, Function<void()> release) {
   auto* storage = new Storage(static_cast<std::byte*>(data), bytes);
-  storage->release_ = new std::function<void()>(std::move(release));
+  storage->release_ = new Function<void()>(std::move(release));
   return Ref<Storage>(storage);
 }
 
-Ref<Storage> Storage::adopt(void* data, int64_t bytes, std::function<void()> release) {
+Ref<Storage> Storage::adopt(void* data, int64_t bytes, Function<void()> release) {
   Ref<Storage> storage = wrap(data, bytes, std::move(release));
   Ledger& ledger = current_ledger();
   storage->category_ = current_category();

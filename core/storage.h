@@ -3,12 +3,12 @@
 #pragma once
 
 #include "core/device.h"
+#include "core/function.h"
 #include "core/ledger.h"
 #include "core/ref.h"
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 
 namespace weft {
 
@@ -19,10 +19,10 @@ class Storage final : public RefCounted {
   static Ref<Storage> allocate(int64_t bytes);
   // Memory owned by somebody else (a mapped file, a shared segment); `release` runs when the last
   // view goes. Not charged.
-  static Ref<Storage> wrap(void* data, int64_t bytes, std::function<void()> release);
+  static Ref<Storage> wrap(void* data, int64_t bytes, Function<void()> release);
   // The same, charged to this thread's ledger and category, as memory that was made for this
   // storage is. Where the ledger refuses, `release` has run.
-  static Ref<Storage> adopt(void* data, int64_t bytes, std::function<void()> release);
+  static Ref<Storage> adopt(void* data, int64_t bytes, Function<void()> release);
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -42,7 +42,7 @@ class Storage final : public RefCounted {
   std::byte* data_;
   int64_t bytes_;
   Ledger* ledger_ = nullptr;  // null when not charged
-  std::function<void()>* release_ = nullptr;
+  Function<void()>* release_ = nullptr;
   std::atomic<uint32_t> version_{0};
   Category category_ = Category::other;
   Device device_ = cpu;

@@ -14,7 +14,6 @@
 #include "core/storage.h"
 
 #include <cstddef>
-#include <functional>
 #include <iosfwd>
 #include <span>
 #include <string>

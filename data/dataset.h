@@ -15,6 +15,9 @@ struct Batch {
   Tensor targets;     // i64 [rows], or [rows, …] where a sample has many; kNoTarget where a row
                       // holds no sample
   int64_t count = 0;  // rows that hold a sample; they come first
+  // Of the whole batch, where this is only some of its rows: rows that hold a sample, and targets.
+  int64_t whole_count = 0;
+  int64_t whole_targets = 0;
 };
 
 // Where the randomness of a sample's transforms comes from: it depends on (seed, epoch, sample)
@@ -29,6 +32,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
+  // How many targets a sample holds.
+  virtual int64_t targets_of(int64_t /*index*/) const { return 1; }
   // Shape of one input.
   virtual Shape sample_shape() const = 0;
   // Fills a new batch of `rows` rows with the samples of `indices`, in that order; rows beyond them

@@ -13,11 +13,11 @@
 namespace weft::data {
 
 // Gathers batches ahead on a thread of its own, at most `options.prefetch` of them.
-class Loader::Prefetcher {
+class Loader::Prefetcher final : public RefCounted {
  public:
   Prefetcher(const Loader& loader, LoaderState from)
       : loader_(loader), ledger_(current_ledger()), at_(from), thread_([this] { work(); }) {}
-  ~Prefetcher() {
+  ~Prefetcher() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -79,14 +79,24 @@ class Loader::Prefetcher {
 };
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options)
-    : dataset_(dataset), options_(options) {
-  WEFT_CHECK(options.batch >= 1, "loader", "expected a batch of at least 1 row, got ",
-             options.batch);
-  WEFT_CHECK(options.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
-             options.prefetch);
-  WEFT_CHECK(options.tail != Tail::drop || dataset.size() >= options.batch, "loader",
-             "expected at least one whole batch of ", options.batch,
+    : dataset_(dataset), options_(std::move(options)) {
+  const LoaderOptions& given = options_;
+  WEFT_CHECK(given.batch >= 1, "loader", "expected a batch of at least 1 row, got ",
+             given.batch);
+  WEFT_CHECK(given.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
+             given.prefetch);
+  WEFT_CHECK(given.tail != Tail::drop || dataset.size() >= given.batch, "loader",
+             "expected at least one whole batch of ", given.batch,
              " when short ones are dropped, got ", dataset.size(), " samples");
+  int64_t end = 0;
+  for (const RowRange& range : given.rows) {
+    WEFT_CHECK(given.tail == Tail::mask, "loader",
+               "expected Tail::mask where a loader gathers only some rows, got another");
+    WEFT_CHECK(range.first >= end && range.count >= 0 && range.first + range.count <= given.batch,
+               "loader", "expected rising ranges of rows within a batch of ", given.batch,
+               ", got rows ", range.first, " to ", range.first + range.count);
+    end = range.first + range.count;
+  }
 }
 
 Loader::~Loader() = default;
@@ -114,8 +124,27 @@ Batch Loader::gather(LoaderState at) const {
     for (int64_t i = 0; i < samples; ++i)
       indices[static_cast<size_t>(i)] = at.consumed + i;
   }
-  const int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
-  return dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
+  int64_t targets = 0;
+  for (const int64_t index : indices)
+    targets += dataset_.targets_of(index);
+
+  int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
+  if (!options_.rows.empty()) {
+    std::vector<int64_t> chosen;
+    rows = 0;
+    for (const RowRange& range : options_.rows) {
+      rows += range.count;
+      const int64_t end = std::min(samples, range.first + range.count);
+      if (range.first < end)
+        chosen.insert(chosen.end(), indices.begin() + range.first, indices.begin() + end);
+    }
+    indices = std::move(chosen);
+  }
+  Batch batch =
+      dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
+  batch.whole_count = samples;
+  batch.whole_targets = targets;
+  return batch;
 }
 
 std::optional<Batch> Loader::next() {
@@ -124,8 +153,7 @@ std::optional<Batch> Loader::next() {
     seek({state_.epoch + 1, 0});
     return std::nullopt;
   }
-  if (options_.prefetch > 0 && !prefetcher_)
-    prefetcher_ = std::make_unique<Prefetcher>(*this, state_);
+  if (options_.prefetch > 0 && !prefetcher_) prefetcher_ = make_ref<Prefetcher>(*this, state_);
   Batch batch = prefetcher_ ? prefetcher_->take() : gather(state_);
   state_.consumed += samples;
   return batch;
@@ -139,7 +167,7 @@ void Loader::seek(LoaderState state) {
   WEFT_CHECK(state.epoch >= 0 && state.consumed >= 0 && state.consumed <= dataset_.size(), "loader",
              "expected a position inside ", dataset_.size(), " samples, got epoch ", state.epoch,
              ", sample ", state.consumed);
-  prefetcher_.reset();
+  prefetcher_ = {};
   state_ = state;
 }
 

@@ -3,8 +3,8 @@
 
 #include "data/dataset.h"
 
-#include <memory>
 #include <optional>
+#include <vector>
 
 namespace weft::data {
 
@@ -15,11 +15,20 @@ enum class Tail {
   drop,    // left out
 };
 
+// Rows first .. first + count - 1 of a batch.
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 struct LoaderOptions {
   int64_t batch = 64;  // rows
   uint64_t seed = 0;
   bool shuffle = true;
   Tail tail = Tail::mask;
+  // The rows of every batch that this loader gathers, one range after the other and rising: what
+  // one rank of several trains on. Empty: all. Needs Tail::mask.
+  std::vector<RowRange> rows = {};
   int prefetch = 2;  // batches gathered ahead by a background thread; 0 gathers in next()
 };
 
@@ -58,7 +67,7 @@ class Loader {
   const Dataset& dataset_;
   LoaderOptions options_;
   LoaderState state_;
-  std::unique_ptr<Prefetcher> prefetcher_;
+  Ref<Prefetcher> prefetcher_;
 };
 
 }  // namespace weft::data

@@ -92,6 +92,10 @@ int64_t TextWindows::size() const {
   return (targets() + context_ - 1) / context_;
 }
 
+int64_t TextWindows::targets_of(int64_t index) const {
+  return std::min(context_, targets() - index * context_);
+}
+
 Batch TextWindows::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const {
   const auto count = static_cast<int64_t>(indices.size());
   WEFT_CHECK(count <= rows, "gather", "expected at most ", rows, " samples for ", rows,

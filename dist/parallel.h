@@ -26,14 +26,12 @@
 // leaves the model as it was before the step; begin_step() starts anew.
 #pragma once
 
+#include "core/function.h"
 #include "dist/communicator.h"
 #include "dist/plan.h"
 #include "dist/shards.h"
 #include "dist/wrap.h"
 #include "optim/parameters.h"
-
-#include <functional>
-#include <memory>
 
 namespace weft::dist {
 
@@ -111,9 +109,9 @@ class Parallel {
 
   // ---- the whole model ----
 
-  // Runs f while every rank has the full parameters in the model: to save it, to look at it. With
-  // `keep`, changes that f makes are kept; all ranks must make the same. A collective.
-  void with_full_parameters(const std::function<void()>& f, bool keep = false);
+  // Runs f while every rank has the full parameters in the model: to save it, to look at it, to run
+  // it on one rank alone, without backward. With `keep`, changes that f makes are kept; all ranks must make the same. A collective.
+  void with_full_parameters(const Function<void()>& f, bool keep = false);
 
   // Bytes of model state that rest on this rank by the formula: parameters, gradients; padding is
   // what they hold beyond the elements of parameters.
@@ -127,7 +125,7 @@ class Parallel {
   class Engine;
 
  private:
-  std::shared_ptr<Engine> engine_;
+  Ref<Engine> engine_;
 };
 
 }  // namespace weft::dist

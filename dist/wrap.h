@@ -3,7 +3,6 @@
 
 #include "nn/module.h"
 
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace weft::nn::init {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <typeinfo>
 #include <unordered_map>
 
@@ -19,6 +20,8 @@ std::string joined(const std::string& prefix, const std::string& name) {
 }
 
 }  // namespace
+
+Module::~Module() = default;
 
 std::string Module::type() const {
   int status = 0;

@@ -10,15 +10,16 @@
 // The registry points at the members, which is why modules neither copy nor move. Full names join
 // parts with dots: "fc1.weight". Assigning one parameter's tensor to another ties them: both
 // members are then one tensor, which is listed, counted and saved once, under its first name. A
-// module belongs to one thread at a time.
+// module that is nobody's member is made by make_ref<Net>() and lives as long as some Ref holds it.
+// A module belongs to one thread at a time.
 #pragma once
 
 #include "autograd/leaf.h"
+#include "core/function.h"
+#include "core/ref.h"
 #include "core/safetensors.h"
 #include "core/tensor.h"
 
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,17 +30,14 @@ namespace weft::nn {
 class Module;
 
 // Called before forward; a defined result takes the input's place.
-using ForwardPreHook = std::function<Tensor(Module& module, const Tensor& input)>;
+using ForwardPreHook = Function<Tensor(Module& module, const Tensor& input)>;
 // Called after forward; a defined result takes the output's place.
-using ForwardHook =
-    std::function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
+using ForwardHook = Function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
 
-class Module {
+class Module : public RefCounted {
  public:
   Module() = default;
-  virtual ~Module() = default;
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
+  ~Module() override;
 
   virtual Tensor forward(const Tensor& x) = 0;
   // Pre-hooks, forward, hooks: how modules are called.

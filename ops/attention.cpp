@@ -8,6 +8,7 @@
 #include "ops/detail/row_math.h"
 #include "ops/view.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -9,6 +9,8 @@
 #include "ops/detail/images.h"
 #include "ops/reduce.h"
 
+#include <algorithm>
+
 namespace weft {
 namespace {
 

@@ -7,6 +7,7 @@
 #include "ops/detail/elementwise.h"
 #include "ops/detail/overwrite.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -5,6 +5,8 @@
 #include "ops/detail/row_math.h"
 #include "ops/loss.h"
 
+#include <algorithm>
+
 namespace weft {
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "core/tensor.h"
 
-#include <cmath>
+#include <limits>
 
 namespace weft {
 

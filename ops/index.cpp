@@ -5,6 +5,7 @@
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace weft {

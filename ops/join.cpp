@@ -4,6 +4,8 @@
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace weft {

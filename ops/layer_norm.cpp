@@ -9,6 +9,7 @@
 #include "ops/detail/norm_parameters.h"
 #include "ops/norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace weft {

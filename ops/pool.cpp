@@ -9,6 +9,7 @@
 #include "ops/detail/lanes.h"
 #include "ops/detail/pool_windows.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 

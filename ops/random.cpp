@@ -5,7 +5,9 @@
 #include "ops/detail/elementwise.h"
 #include "ops/detail/overwrite.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace weft {

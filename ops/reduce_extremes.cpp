@@ -10,6 +10,8 @@
 #include "ops/reduce.h"
 #include "ops/view.h"
 
+#include <algorithm>
+
 namespace weft {
 
 using namespace detail;

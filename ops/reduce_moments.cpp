@@ -6,6 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace weft {

@@ -4,6 +4,8 @@
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 
+#include <algorithm>
+
 namespace weft {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "ops/detail/reducers.h"
 #include "ops/detail/runs.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace weft {

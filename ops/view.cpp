@@ -5,6 +5,7 @@
 #include "ops/detail/elementwise.h"
 #include "ops/reduce.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace weft {

@@ -1,5 +1,7 @@
 #include "optim/adam.h"
 
+#include "optim/optimizer_of.h"
+
 #include <array>
 #include <cmath>
 
@@ -37,5 +39,7 @@ AdamStep AdamRule<decoupled>::begin(const AdamOptions& options, int64_t steps) {
 
 template struct AdamRule<false>;
 template struct AdamRule<true>;
+template class OptimizerOf<AdamRule<false>>;
+template class OptimizerOf<AdamRule<true>>;
 
 }  // namespace weft::optim

@@ -36,5 +36,7 @@ struct AdamRule {
 
 using Adam = OptimizerOf<AdamRule<false>>;
 using AdamW = OptimizerOf<AdamRule<true>>;
+extern template class OptimizerOf<AdamRule<false>>;
+extern template class OptimizerOf<AdamRule<true>>;
 
 }  // namespace weft::optim

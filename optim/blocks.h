@@ -4,7 +4,7 @@
 
 #include "core/parallel.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -37,16 +37,13 @@ class Blocks {
   void parallel(const F& f) const {
     // A thread is worth its fork from some 16384 elements on, which are many blocks where runs are
     // short.
-    const int64_t grain = total_ * 4 * kSize / std::max<int64_t>(elements_, 1) + 1;
+    const int64_t grain = total_ * 4 * kSize / (elements_ > 0 ? elements_ : 1) + 1;
     parallel_for(0, total_, grain, [&](int64_t block, int64_t last) {
-      // The last run that begins at or before `block`: runs without elements begin where the next
-      // one does.
-      auto run = std::upper_bound(runs_.begin(), runs_.end(), block,
-                                  [](int64_t at, const Run& r) { return at < r.first; }) -
-                 1;
+      auto run = runs_.begin() + run_of(block);
       for (; block < last; ++run) {
         const int64_t begin = (block - run->first) * kSize;
-        const int64_t end = std::min(run->count, (last - run->first) * kSize);
+        const int64_t until = (last - run->first) * kSize;
+        const int64_t end = until < run->count ? until : run->count;
         f(static_cast<size_t>(run - runs_.begin()), begin, end);
         block = run->first + (end + kSize - 1) / kSize;
         while (run + 1 != runs_.end() && run[1].count == 0)
@@ -60,6 +57,11 @@ class Blocks {
     int64_t first;
     int64_t count;
   };
+
+  // The last run that begins at or before `block`: runs without elements begin where the next one
+  // does.
+  std::ptrdiff_t run_of(int64_t block) const;
+
   std::vector<Run> runs_;
   int64_t total_ = 0;
   int64_t elements_ = 0;

@@ -5,6 +5,7 @@
 #include "optim/blocks.h"
 #include "optim/norm.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>

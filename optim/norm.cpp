@@ -3,6 +3,7 @@
 #include "core/parallel.h"
 #include "optim/clip.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace weft::optim {

@@ -65,6 +65,9 @@ Tensor integer(int64_t value) {
 
 }  // namespace
 
+Optimizer::Optimizer() = default;
+Optimizer::~Optimizer() = default;
+
 void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   std::unordered_set<const TensorBody*> bodies;
   std::unordered_set<std::string> names;

@@ -21,7 +21,7 @@ namespace weft::optim {
 
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -51,7 +51,7 @@ class Optimizer {
   int64_t state_bytes() const;
 
  protected:
-  Optimizer() = default;
+  Optimizer();
 
   // What is kept for one parameter.
   struct Entry {
@@ -94,7 +94,7 @@ class Optimizer {
   void update_run(const Active& active, int64_t begin, int64_t end) const;
 
   std::vector<Entry> entries_;
-  std::vector<std::shared_ptr<Sharding>> shardings_;
+  std::vector<Ref<Sharding>> shardings_;
   int64_t steps_ = 0;
   std::vector<Active> active_;  // of the step that runs; kept for its memory
   Blocks blocks_;
@@ -110,58 +110,31 @@ struct ParameterGroup {
 // The optimizer of a Rule, which has
 //   Options (with lr), Step, kName, check(options), state_names(options),
 //   Step begin(options, steps taken), update<T>(step, parameter, gradient, states, count).
+// Its functions are in optim/optimizer_of.h, for the one source that instantiates the rule.
 template <class Rule>
 class OptimizerOf final : public Optimizer {
  public:
   using Options = typename Rule::Options;
 
-  explicit OptimizerOf(const Parameters& parameters, const Options& options = {}) {
-    add_group(parameters, options);
-  }
-  explicit OptimizerOf(const std::vector<ParameterGroup<Options>>& groups) {
-    for (const auto& group : groups)
-      add_group(group.parameters, group.options);
-  }
+  explicit OptimizerOf(const Parameters& parameters, const Options& options = {});
+  explicit OptimizerOf(const std::vector<ParameterGroup<Options>>& groups);
+  ~OptimizerOf() override;
 
-  void add_group(const Parameters& parameters, const Options& options) {
-    Rule::check(options);
-    add_entries(parameters, groups());
-    options_.push_back(options);
-  }
+  void add_group(const Parameters& parameters, const Options& options);
 
   // May be changed between steps.
-  Options& options(int64_t group = 0) { return options_.at(static_cast<size_t>(group)); }
-  int64_t groups() const override { return static_cast<int64_t>(options_.size()); }
+  Options& options(int64_t group = 0);
+  int64_t groups() const override;
 
  protected:
-  const char* name() const override { return Rule::kName; }
-  double& lr_of(int64_t group) override { return options(group).lr; }
-  std::span<const std::string_view> state_names(int64_t group) const override {
-    return Rule::state_names(options_[static_cast<size_t>(group)]);
-  }
-  void check_options() const override {
-    for (const Options& options : options_)
-      Rule::check(options);
-  }
-  void begin(size_t index, const Entry& entry) override {
-    if (step_of_.size() <= index) step_of_.resize(index + 1);
-    step_of_[index] = Rule::begin(options_[static_cast<size_t>(entry.group)], entry.steps);
-  }
-  void update(size_t index, const Run& run) const override {
-    if (run.is_double) {
-      update_as<double>(index, run);
-    } else {
-      update_as<float>(index, run);
-    }
-  }
+  const char* name() const override;
+  double& lr_of(int64_t group) override;
+  std::span<const std::string_view> state_names(int64_t group) const override;
+  void check_options() const override;
+  void begin(size_t index, const Entry& entry) override;
+  void update(size_t index, const Run& run) const override;
 
  private:
-  template <class T>
-  void update_as(size_t index, const Run& run) const {
-    Rule::template update<T>(step_of_[index], static_cast<T*>(run.parameter),
-                             static_cast<const T*>(run.gradient), run.state, run.count);
-  }
-
   std::vector<Options> options_;
   std::vector<typename Rule::Step> step_of_;
 };

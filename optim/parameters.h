@@ -5,8 +5,6 @@
 #include "nn/module.h"
 #include "optim/sharding.h"
 
-#include <memory>
-#include <string>
 #include <vector>
 
 namespace weft::optim {
@@ -14,24 +12,20 @@ namespace weft::optim {
 class Parameters {
  public:
   // A model's own, under their names: what one usually passes.
-  Parameters(const nn::Module& model) : list_(model.named_parameters()) {}
-  Parameters(std::vector<NamedTensor> named) : list_(std::move(named)) {}
+  Parameters(const nn::Module& model);
+  Parameters(std::vector<NamedTensor> named);
   // This rank's parts of a model that is spread over ranks.
-  Parameters(std::vector<NamedTensor> named, std::shared_ptr<Sharding> sharding)
-      : list_(std::move(named)), sharding_(std::move(sharding)) {}
+  Parameters(std::vector<NamedTensor> named, Ref<Sharding> sharding);
   // Named by position: "0", "1", …
-  Parameters(const std::vector<Tensor>& tensors) {
-    for (const Tensor& tensor : tensors)
-      list_.push_back({std::to_string(list_.size()), tensor});
-  }
+  Parameters(const std::vector<Tensor>& tensors);
 
   const std::vector<NamedTensor>& list() const { return list_; }
   // Null on parameters that are whole.
-  const std::shared_ptr<Sharding>& sharding() const { return sharding_; }
+  const Ref<Sharding>& sharding() const { return sharding_; }
 
  private:
   std::vector<NamedTensor> list_;
-  std::shared_ptr<Sharding> sharding_;
+  Ref<Sharding> sharding_;
 };
 
 }  // namespace weft::optim

@@ -9,10 +9,11 @@
 // keeps its last rate. Values that make no sense throw when the schedule is made.
 #pragma once
 
+#include "core/function.h"
 #include "core/safetensors.h"
 
 #include <cstdint>
-#include <functional>
+#include <type_traits>
 #include <vector>
 
 namespace weft::optim {
@@ -30,7 +31,7 @@ class Schedule {
   double operator()(int64_t step) const;
 
  private:
-  std::function<double(int64_t)> rate_;
+  Function<double(int64_t)> rate_;
 };
 
 Schedule constant(double lr);

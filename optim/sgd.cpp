@@ -1,5 +1,7 @@
 #include "optim/sgd.h"
 
+#include "optim/optimizer_of.h"
+
 #include <array>
 
 namespace weft::optim {
@@ -29,5 +31,7 @@ SgdStep SgdRule::begin(const SgdOptions& options, int64_t steps) {
           .nesterov = options.nesterov,
           .first = steps == 0};
 }
+
+template class OptimizerOf<SgdRule>;
 
 }  // namespace weft::optim

@@ -30,5 +30,6 @@ struct SgdRule {
 };
 
 using Sgd = OptimizerOf<SgdRule>;
+extern template class OptimizerOf<SgdRule>;
 
 }  // namespace weft::optim

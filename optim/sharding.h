@@ -3,6 +3,8 @@
 // on many.
 #pragma once
 
+#include "core/ref.h"
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,9 +21,8 @@ struct ShardedParameter {
   std::vector<int64_t> cuts = {};
 };
 
-class Sharding {
+class Sharding : public RefCounted {
  public:
-  virtual ~Sharding() = default;
   // Before an optimizer reads gradients and after it has written parameters; called by
   // Optimizer::step().
   virtual void before_step() = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures Weft beside PyTorch (Python) and libtorch (C++), interleaved A-B-B-A so that a machine that warms
+# Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone, interleaved A-B-B-A so that a machine that warms
 # up or is shared hits all alike, and prints one table with ratios and targets.
-#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [step] [optim]
+#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [step] [optim] [data]
 # A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
 # The lines measured stay in build/bench/.
 set -euo pipefail
@@ -14,13 +14,14 @@ for argument in "$@"; do
   case $argument in
     --no-peers) peers=no ;;
     --rounds=[1-9]*) rounds=${argument#*=} ;;
-    op | step | optim) groups+=("$argument") ;;
-    *) echo "bench: expected --no-peers, --rounds=N, op, step or optim, got $argument" >&2; exit 2 ;;
+    op | matmul | step | optim | data) groups+=("$argument") ;;
+    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, step, optim or data, got $argument" >&2; exit 2 ;;
   esac
 done
-[ ${#groups[@]} -gt 0 ] || groups=(op step optim)
+[ ${#groups[@]} -gt 0 ] || groups=(op matmul step optim data)
 
 weft=build/release/bin/weft
+onednn=build/release/tests/onednn_peer
 if [ ! -x "$weft" ]; then
   echo "bench: expected $weft; build first: cmake --preset release && cmake --build --preset release" >&2
   exit 1
@@ -62,6 +63,7 @@ once() {
     weft) "$weft" bench "$@" --json "$results/line" >/dev/null || status=$? ;;
     torch) "$torch_python" tests/bench/peers/torch_peer.py "$@" --json "$results/line" >/dev/null || status=$? ;;
     libtorch) "$libtorch" "$@" --json "$results/line" >/dev/null || status=$? ;;
+    onednn) "$onednn" "$@" --json "$results/line" >/dev/null || status=$? ;;
     stream) "$stream" "$@" --json "$results/line" >/dev/null || status=$? ;;
   esac
   if [ $status -ne 0 ] && [ $status -ne 3 ]; then
@@ -71,11 +73,19 @@ once() {
   rm -f "$results/line"
 }
 
+# interleaved WORKLOAD ARGUMENT...: weft and PyTorch in both its forms.
 interleaved() {
-  local workload=$1 tool round i order=(weft)
-  shift
+  local order=(weft)
   [ -z "$torch_python" ] || order+=(torch)
   [ -z "$libtorch" ] || order+=(libtorch)
+  in_turn "${order[*]}" "$@"
+}
+
+# in_turn "TOOL..." WORKLOAD ARGUMENT...: forth and back, so that no tool always comes first.
+in_turn() {
+  local order tool round i workload=$2
+  read -ra order <<<"$1"
+  shift 2
   echo "bench: $*" >&2
   for ((round = 0; round < rounds; round++)); do
     for tool in "${order[@]}"; do once "$tool" "$workload" "$@"; done
@@ -87,6 +97,12 @@ for group in "${groups[@]}"; do
   case $group in
     op)
       interleaved op op --threads 1
+      ;;
+    matmul)
+      for threads in 1 2; do
+        in_turn "weft onednn" matmul op --case matmul_1024_f32 --threads "$threads"
+        in_turn "weft onednn" matmul op --case matmul_1024_bf16 --threads "$threads"
+      done
       ;;
     step)
       interleaved mlp_b8 step --model mlp --global-batch 8 --threads 1
@@ -102,6 +118,9 @@ for group in "${groups[@]}"; do
         once stream stream stream --threads 2
       done
       [ -z "$torch_python" ] || once torch stream stream --threads 2
+      ;;
+    data)
+      in_turn weft data data --threads 1
       ;;
   esac
 done

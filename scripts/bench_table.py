@@ -18,16 +18,23 @@ import sys
 import tempfile
 
 # (bench, case, workload or None): (peer, kind, bound)...  kind "time" is weft's time over the peer's, at most
-# the bound; kind "speed" is the peer's time over weft's, at least the bound.
+# the bound; kind "speed" is the peer's time over weft's, at least the bound. The peers "memory" and "limit" are
+# times of their own: what memory speed would allow, and LIMITS.
 TARGETS = {
     ("op", "add", None): [("torch", "time", 0.30), ("libtorch", "time", 0.50)],
     ("op", "add_autograd", None): [("torch", "time", 0.35)],
+    ("op", "matmul_1024_f32", "matmul"): [("onednn", "speed", 0.90)],
+    ("op", "matmul_1024_bf16", "matmul"): [("onednn", "speed", 0.90)],
     ("step", "mlp", "mlp_b8"): [("torch", "speed", 4.0), ("libtorch", "speed", 1.6)],
     ("step", "mlp", "mlp_b64"): [("torch", "speed", 1.5), ("libtorch", "speed", 1.25)],
     ("step", "cnn", "cnn_b128"): [("torch", "speed", 1.4)],
     ("optim", "sgd", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("optim", "adamw", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
+    ("data", "gather", None): [("limit", "time", 1.0)],
 }
+
+# Seconds: of a sample, gathered from memory into a normalised batch.
+LIMITS = {("data", "gather"): 0.3e-6}
 
 # f32 values read and written for each parameter in one step.
 OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
@@ -39,7 +46,7 @@ COLUMNS = ("case", "threads", "dtype", "weft", "torch", "libtorch", "against", "
 
 
 def read_lines(folder):
-    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, then step, then optim."""
+    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, step, optim, data."""
     found = {}
     for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
         workload, tool = path.name[: -len(".jsonl")].rsplit(".", 1)
@@ -51,7 +58,7 @@ def read_lines(folder):
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"bench_table: {path}:{number}: expected a line of `weft bench`, got {line!r} ({error})")
             found.setdefault(key, {}).setdefault(tool, []).append((seconds, row))
-    order = ("op", "step", "optim")
+    order = ("op", "step", "optim", "data")
     rank = {key: order.index(key[1]) if key[1] in order else len(order) for key in found}
     return dict(sorted(found.items(), key=lambda item: rank[item[0]]))
 
@@ -97,9 +104,10 @@ def table_rows(found, missing, parameters):
         medians = {tool: statistics.median(seconds for seconds, _ in lines) for tool, lines in tools.items()}
         if bench == "optim" and case in OPTIMIZER_BYTES and threads in rates:
             medians["memory"] = OPTIMIZER_BYTES[case] * parameters / rates[threads]
+        if (bench, case) in LIMITS:
+            medians["limit"] = LIMITS[bench, case]
         runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}
-        if "memory" in medians:
-            runs["memory"] = [medians["memory"]]
+        runs.update({fixed: [medians[fixed]] for fixed in ("memory", "limit") if fixed in medians})
         label = f"{bench} {workload if bench == 'step' else case}"
 
         def cell(tool):
@@ -143,6 +151,8 @@ def report(folder, missing, parameters, load=0.0):
         text.append("PyTorch (Python) was not run: left out, or not to be had here (scripts/peers.sh says why).")
     if "libtorch" in missing:
         text.append("libtorch (PyTorch's C++ side) was not run: left out, or not to be had here (scripts/peers.sh says why).")
+    if any(row[6] == "onednn" and row[9] == "not measured" for row in rows):
+        text.append("Where oneDNN was not measured, it has no such product on this processor.")
     if load > QUIET:
         text.append(f"The machine was busy with other work when this began (load {load:.1f}): these numbers prove nothing.")
     verdicts = [row[-1] for row in rows]
@@ -167,6 +177,9 @@ def self_test():
         (folder / "mlp_b64.weft.jsonl").write_text(line("step", "mlp", 1, 1.99e-4))
         (folder / "mlp_b64.torch.jsonl").write_text(line("step", "mlp", 1, 3e-4))
         (folder / "optim_sgd.weft.jsonl").write_text(line("optim", "sgd", 2, 0.05))
+        (folder / "matmul.weft.jsonl").write_text(line("op", "matmul_1024_f32", 1, 0.04) + line("op", "matmul_1024_bf16", 1, 0.04))
+        (folder / "matmul.onednn.jsonl").write_text(line("op", "matmul_1024_f32", 1, 0.03))
+        (folder / "data.weft.jsonl").write_text(line("data", "gather", 1, 2.4e-7))
         (folder / "stream.stream.jsonl").write_text(line("stream", "copy", 2, 0.05, 10.0))
         rows, rates = table_rows(read_lines(folder), ["libtorch"], 25_000_000)
         by_key = {}
@@ -180,13 +193,17 @@ def self_test():
         assert by_key["step mlp_b8", "torch"][7:] == ["3.00", ">= 4.00 speed", "NO"], rows
         assert by_key["step mlp_b64", "torch"][7:] == ["1.51", ">= 1.50 speed", "yes"], rows
         assert by_key["optim sgd", "memory"][7:] == ["1.00", ">= 0.85 speed", "yes"], rows
+        assert by_key["op matmul_1024_f32", "onednn"][7:] == ["0.75", ">= 0.90 speed", "NO"], rows
+        assert by_key["op matmul_1024_bf16", "onednn"][9] == "not measured", rows
+        assert by_key["data gather", "limit"][7:] == ["0.80", "<= 1.00 time", "yes"], rows
         assert rates == {2: 10e9}
         assert verdict("time", 0.3, [0.1, 0.4], [1.0]) == "unsteady"
         assert verdict("speed", 2.0, [1.0, 1.1], [2.0, 2.1]) == "unsteady"
         assert verdict("time", 0.3, [0.4, 0.5], [1.0]) == "NO"
+        assert "no such product" in report(folder, [], 1)
         assert "prove nothing" not in report(folder, [], 1)
         assert "prove nothing" in report(folder, [], 1, load=2.0)
-        assert "Targets: 3 met, 1 missed" in report(folder, ["libtorch"], 25_000_000)
+        assert "Targets: 4 met, 2 missed" in report(folder, ["libtorch"], 25_000_000)
     print("bench_table: self-test passed")
 
 

@@ -74,6 +74,28 @@ std::optional<int> find_rank(const CommandLine& line, CommonFlags& flags) {
   return std::nullopt;
 }
 
+// The global batch is cut into logical shards of equal size, at least one a rank.
+std::optional<int> check_shards(const CommandLine& line, const CommonFlags& flags) {
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  if (flags.logical_shards > 0 && flags.accumulate > 1) {
+    return line.reject("--accumulate: expected 1 with --logical-shards, which says how many " +
+                       std::string("micro-batches there are, got ") + number(flags.accumulate));
+  }
+  if (flags.logical_shards > 0 && flags.logical_shards < flags.workers) {
+    return line.reject("--logical-shards: expected at least one for each of " +
+                       number(flags.workers) + " ranks, got " + number(flags.logical_shards));
+  }
+  const int64_t shards =
+      flags.logical_shards > 0 ? flags.logical_shards : flags.workers * flags.accumulate;
+  if (flags.global_batch % shards == 0) return std::nullopt;
+  const std::string what =
+      flags.logical_shards > 0
+          ? number(shards) + " logical shards"
+          : number(flags.workers) + " ranks x " + number(flags.accumulate) + " micro-batches";
+  return line.reject("--global-batch: expected a multiple of " + number(shards) + " (" + what +
+                     "), got " + number(flags.global_batch));
+}
+
 // Who has set OMP_NUM_THREADS has decided; Weft's own launcher does.
 int default_threads(const CommonFlags& flags) {
   if (std::getenv("OMP_NUM_THREADS") || !flags.environment.launched()) return num_threads();
@@ -92,18 +114,13 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
   if (flags.device != "cpu") return not_here("--device", flags.device, "cpu");
   if (flags.dtype == "f16")
     return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
-  constexpr std::array<const char*, 6> later = {"--logical-shards",   "--resume",
-                                                "--checkpoint-every", "--keep",
-                                                "--max-failures",     "--min-workers"};
+  constexpr std::array<const char*, 5> later = {"--resume", "--checkpoint-every", "--keep",
+                                                "--max-failures", "--min-workers"};
   for (const char* flag : later) {
     if (line.given(flag))
       return line.reject(std::string(flag) + ": this version does not do it yet");
   }
-  if (flags.accumulate > flags.global_batch || flags.global_batch % flags.accumulate != 0) {
-    return line.reject("--accumulate: expected a divisor of --global-batch " +
-                       std::to_string(flags.global_batch) + ", got " +
-                       std::to_string(flags.accumulate));
-  }
+  if (const auto code = check_shards(line, flags)) return code;
   if (flags.threads == 0) flags.threads = default_threads(flags);
   set_num_threads(static_cast<int>(flags.threads));
   if (flags.memory_limit > 0) current_ledger().set_limit(flags.memory_limit);

@@ -1,8 +1,5 @@
 #include "apps/common/run_directory.h"
 
-#include "core/ledger.h"
-
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <bit>
@@ -13,20 +10,6 @@
 #include <filesystem>
 
 namespace weft::app {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
-  Json bytes = Json::object();
-  for (int i = 0; i < kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    bytes[to_string(category)] = (current_ledger().*count)(category);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 RunDirectory::RunDirectory(const std::string& path, bool prints) : path_(path) {
   std::error_code error;
@@ -88,44 +71,17 @@ void RunDirectory::write(const std::string& name, const std::string& text) const
   check_written(std::fclose(file) == 0 && written, name);
 }
 
-void RunDirectory::result(const RunResult& result, const CommonFlags& flags,
-                          const StepClock& clock) {
+void RunDirectory::flush_metrics() {
   check_written(std::fflush(metrics_) == 0, "metrics.jsonl");
-  Json seconds = Json::object();
-  for (size_t i = 0; i < kPhaseNames.size(); ++i)
-    seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
-  Json peak = ledger_bytes(&Ledger::peak);
-  peak["total"] = current_ledger().peak_total();
-  const Json json = {
-      {"app", result.app},
-      {"strategy", flags.strategy},
-      {"world_size", flags.workers},
-      {"device", flags.device},
-      {"dtype", flags.dtype},
-      {"seed", flags.seed},
-      {"steps", result.steps},
-      {"epochs", result.epochs},
-      {"global_batch", flags.global_batch},
-      {"restarts", 0},
-      {"final",
-       {{"train_loss", result.train_loss},
-        {"test_loss", result.test_loss},
-        {"test_accuracy", result.test_accuracy}}},
-      {"images_per_second", result.images_per_second},
-      {"wall_seconds", result.wall_seconds},
-      {"ranks", Json::array({{{"rank", 0},
-                              {"resident_bytes", ledger_bytes(&Ledger::current)},
-                              {"peak_bytes", peak},
-                              {"seconds", seconds}}})},
-      {"communication", Json::object()},
-  };
-  const std::string text = json.dump(2) + "\n";
-  std::FILE* file = open("result.json.partial");
+}
+
+void RunDirectory::write_whole(const std::string& name, const std::string& text) const {
+  std::FILE* file = open(name + ".partial");
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
                        std::fflush(file) == 0 && fsync(fileno(file)) == 0;
-  check_written(std::fclose(file) == 0 && written, "result.json.partial");
-  const std::string target = path_ + "/result.json";
-  check_written(std::rename((target + ".partial").c_str(), target.c_str()) == 0, "result.json");
+  check_written(std::fclose(file) == 0 && written, name + ".partial");
+  const std::string target = path_ + "/" + name;
+  check_written(std::rename((target + ".partial").c_str(), target.c_str()) == 0, name);
 }
 
 }  // namespace weft::app

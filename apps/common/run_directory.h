@@ -3,6 +3,7 @@
 
 #include "apps/common/common_flags.h"
 #include "apps/common/step_clock.h"
+#include "dist/communicator.h"
 
 #include <cstdio>
 #include <string>
@@ -44,8 +45,10 @@ class RunDirectory {
   void log(const std::string& text);
   // Writes a file of its own.
   void write(const std::string& name, const std::string& text) const;
-  // Writes result.json under a temporary name and renames it.
-  void result(const RunResult& result, const CommonFlags& flags, const StepClock& clock);
+  // Makes sure that the metrics so far are in the file.
+  void flush_metrics();
+  // Writes a file under a temporary name and renames it.
+  void write_whole(const std::string& name, const std::string& text) const;
 
   const std::string& path() const { return path_; }
 
@@ -58,5 +61,10 @@ class RunDirectory {
   std::FILE* metrics_ = nullptr;
   std::FILE* log_ = nullptr;
 };
+
+// A collective: rank 0 writes result.json into its `directory` (null on others), with what every
+// rank has to say: bytes of its ledger, seconds of its phases, its communication.
+void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
+                  const StepClock& clock, dist::Communicator& comm);
 
 }  // namespace weft::app

@@ -25,6 +25,17 @@ class StepClock {
     seconds_[static_cast<size_t>(phase)] += now - last_;
     last_ = now;
   }
+  // So many of the seconds were spent waiting for other ranks: takes them from the phases in which
+  // that happens.
+  void move_to_communication(double waited) {
+    for (const Phase phase : {Phase::optimizer, Phase::backward, Phase::forward}) {
+      double& from = seconds_[static_cast<size_t>(phase)];
+      const double moved = waited < from ? waited : from;
+      from -= moved;
+      seconds_[static_cast<size_t>(Phase::communication)] += moved;
+      waited -= moved;
+    }
+  }
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
 
  private:

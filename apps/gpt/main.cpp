@@ -1,5 +1,6 @@
 // Trains a transformer on a text and lets it write: `gpt --help` lists what it takes.
 #include "apps/common/command_line.h"
+#include "apps/common/ranks.h"
 #include "apps/gpt/train.h"
 
 namespace {
@@ -7,8 +8,9 @@ namespace {
 int run(int argc, char** argv) {
   weft::app::GptAppOptions options;
   if (const auto code = weft::app::parse_options(argc, argv, options)) return *code;
-  weft::app::train_gpt(options);
-  return 0;
+  return weft::app::run_ranks(
+      argc, argv, options.common,
+      [&](weft::dist::Communicator& comm) { weft::app::train_gpt(options, comm); });
 }
 
 }  // namespace

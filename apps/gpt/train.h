@@ -2,11 +2,13 @@
 #pragma once
 
 #include "apps/gpt/options.h"
+#include "dist/communicator.h"
 
 namespace weft::app {
 
 // Trains, evaluates after each epoch, writes the run directory and the export, then a sample: to
-// standard output unless quiet, and to sample.txt in the run directory. Throws weft::Error.
-void train_gpt(const GptAppOptions& options);
+// standard output unless quiet, and to sample.txt in the run directory. Every rank calls
+// it. Throws weft::Error.
+void train_gpt(const GptAppOptions& options, dist::Communicator& comm);
 
 }  // namespace weft::app

@@ -42,12 +42,7 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
   add_common_flags(line, options.common);
   if (const auto code = line.parse(argc, argv)) return code;
   apply_preset(line, options);
-  if (const auto code = apply_common_flags(line, options.common)) return code;
-  if (options.common.strategy != "single") {
-    return line.reject("--strategy: expected single, got " + options.common.strategy +
-                       ", which this version of mnist does not do yet");
-  }
-  return std::nullopt;
+  return apply_common_flags(line, options.common);
 }
 
 }  // namespace weft::app

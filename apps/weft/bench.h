@@ -4,6 +4,7 @@
 #include "apps/common/command_line.h"
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -184,22 +184,18 @@ void Parallel::Engine::watch_gradients() {
   }
 }
 
-void Parallel::Engine::with_full_parameters(const std::function<void()>& f, bool keep) {
+void Parallel::Engine::with_full_parameters(const Function<void()>& f, bool keep) {
   WEFT_CHECK(phase_ != Phase::in_shard, "parallel",
              "expected with_full_parameters() outside of a shard, got it within one");
   if (!gatherer_) {
     f();
     return;
   }
-  struct DropAtEnd {
-    Engine& engine;
-    ~DropAtEnd() {
-      for (const auto& unit : engine.units_)
-        engine.gatherer_->drop(*unit);
-    }
-  } drop_at_end{*this};
-  for (const auto& unit : units_)
-    gatherer_->gather(*unit);
+  struct ReleaseAtEnd {
+    detail::Gatherer& gatherer;
+    ~ReleaseAtEnd() { gatherer.release_all(); }
+  } release_at_end{*gatherer_};
+  gatherer_->hold_all();
   f();
   if (!keep) return;
   for (const auto& unit : units_) {
@@ -246,7 +242,7 @@ void Parallel::Engine::max(std::span<double> values) {
 // ---- the public face ----
 
 Parallel::Parallel(nn::Module& model, Communicator& comm, ParallelOptions options)
-    : engine_(std::make_shared<Engine>(model, comm, std::move(options))) {}
+    : engine_(make_ref<Engine>(model, comm, std::move(options))) {}
 Parallel::~Parallel() = default;
 
 optim::Parameters Parallel::parameters() const {
@@ -282,7 +278,7 @@ double Parallel::loss() {
 void Parallel::finish_gradients() {
   engine_->finish_gradients();
 }
-void Parallel::with_full_parameters(const std::function<void()>& f, bool keep) {
+void Parallel::with_full_parameters(const Function<void()>& f, bool keep) {
   engine_->with_full_parameters(f, keep);
 }
 Parallel::StateBytes Parallel::state_bytes() const {

@@ -22,7 +22,7 @@ class Parallel::Engine final : public optim::Sharding {
   void begin_shard(const Shard& shard, bool has_samples);
   void backward(const Tensor& loss);
   double loss();
-  void with_full_parameters(const std::function<void()>& f, bool keep);
+  void with_full_parameters(const Function<void()>& f, bool keep);
   StateBytes state_bytes() const;
 
   // optim::Sharding

@@ -61,8 +61,18 @@ void Gatherer::drop(Unit& unit) {
   unit.state = Unit::State::dropped;
 }
 
-void Gatherer::gather(Unit& unit) {
-  need(unit);
+void Gatherer::hold_all() {
+  for (Unit* unit : units_)
+    start(*unit);
+  for (Unit* unit : units_)
+    need(*unit);
+  holding_ = true;
+}
+
+void Gatherer::release_all() {
+  holding_ = false;
+  for (Unit* unit : units_)
+    drop(*unit);
 }
 
 // Starts the unit that comes `step` after this one in the last forward's order.
@@ -80,6 +90,7 @@ void Gatherer::prefetch(const Unit& unit, int step) {
 }
 
 void Gatherer::before_forward(Unit& unit) {
+  if (holding_) return;
   need(unit);
   if (recomputing()) return;
   if (unit.first_call < 0) {
@@ -91,6 +102,7 @@ void Gatherer::before_forward(Unit& unit) {
 }
 
 Tensor Gatherer::after_forward(Unit& unit, const Tensor& output) {
+  if (holding_) return {};
   // A unit that runs again within backward is needed until its gradients are done.
   if (!recomputing() && (options_.reshard_after_forward || !grad_enabled())) drop(unit);
   if (!recording(output)) return {};

@@ -40,11 +40,12 @@ class Gatherer {
 
   // Drops whatever is still gathered.
   void end_shard();
-  // Gathers one unit, or drops it, outside of forward and backward.
-  void gather(Unit& unit);
-  void drop(Unit& unit);
+  // Gathers all units, and keeps them however often the model runs, until release_all().
+  void hold_all();
+  void release_all();
 
  private:
+  void drop(Unit& unit);
   void before_forward(Unit& unit);
   Tensor after_forward(Unit& unit, const Tensor& output);
   void before_backward(Unit& unit);
@@ -60,6 +61,7 @@ class Gatherer {
   std::vector<Unit*> order_;    // of the last forward
   std::vector<Unit*> calling_;  // of the forward that runs
   int64_t calls_ = 0;
+  bool holding_ = false;
 };
 
 }  // namespace weft::dist::detail

@@ -29,9 +29,9 @@ Tensor MnistCnn::forward(const Tensor& images) {
   return fc2(relu(fc1(flatten(x, 1))));
 }
 
-std::unique_ptr<Module> make_mnist_model(std::string_view name) {
-  if (name == "mlp") return std::make_unique<MnistMlp>();
-  if (name == "cnn") return std::make_unique<MnistCnn>();
+Ref<Module> make_mnist_model(std::string_view name) {
+  if (name == "mlp") return make_ref<MnistMlp>();
+  if (name == "cnn") return make_ref<MnistCnn>();
   throw_error("mnist", {"expected the model mlp or cnn, got ", name});
 }
 

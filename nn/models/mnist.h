@@ -5,7 +5,6 @@
 #include "nn/conv.h"
 #include "nn/linear.h"
 
-#include <memory>
 #include <string_view>
 
 namespace weft::nn::models {
@@ -32,6 +31,6 @@ struct MnistCnn : Module {
 };
 
 // "mlp" or "cnn".
-std::unique_ptr<Module> make_mnist_model(std::string_view name);
+Ref<Module> make_mnist_model(std::string_view name);
 
 }  // namespace weft::nn::models

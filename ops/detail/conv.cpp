@@ -3,6 +3,8 @@
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/onednn.h"
 
+#include <algorithm>
+
 namespace weft::detail {
 namespace {
 

@@ -5,6 +5,7 @@
 #include "ops/detail/elementwise.h"
 #include "ops/detail/onednn.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 

@@ -5,6 +5,8 @@
 #include "ops/detail/conv_tile.h"
 #include "ops/detail/conv_ways.h"
 
+#include <algorithm>
+
 namespace weft::detail::conv {
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include "ops/detail/conv_shape.h"
 
+#include <algorithm>
+
 namespace weft::detail::conv {
 
 template <class T>

@@ -9,6 +9,9 @@
 #include "ops/detail/conv_tile.h"
 #include "ops/detail/conv_ways.h"
 
+#include <algorithm>
+#include <optional>
+
 namespace weft::detail::conv {
 namespace {
 

@@ -5,6 +5,8 @@
 #include "core/tensor.h"
 #include "ops/copy.h"
 
+#include <algorithm>
+
 namespace weft::detail {
 
 // x stored NHWC and converted to `dtype`: x itself where it is that already. Carries no history.

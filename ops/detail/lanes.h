@@ -8,6 +8,8 @@
 #include "ops/detail/functors.h"
 #if defined(__FMA__)
 #include <immintrin.h>
+
+#include <cmath>
 #endif
 
 namespace weft::detail {

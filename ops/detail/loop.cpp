@@ -3,6 +3,7 @@
 #include "core/parallel.h"
 #include "ops/detail/convert.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 

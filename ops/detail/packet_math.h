@@ -10,6 +10,7 @@
 #include "ops/detail/packet_value.h"
 
 #include <array>
+#include <cmath>
 #include <limits>
 
 namespace weft::functors {

@@ -4,6 +4,7 @@
 #include "ops/detail/convert.h"
 #include "ops/detail/runs.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 

@@ -139,7 +139,7 @@ TEST_F(GptProgram, SameSeedSameBits) {
 
 TEST_F(GptProgram, RefusesAndFailsClearly) {
   for (const char* flags : {"--heads 3", "--validation 1", "--no-train", "--level words",
-                            "--context 0", "--workers 2", "--dropout 2"}) {
+                            "--context 0", "--workers 3 --global-batch 16", "--dropout 2"}) {
     EXPECT_EQ(run(flags), 2) << flags;
   }
   std::ofstream(folder_ + "/text.txt") << "ab\xff" << std::string(100, 'c');

@@ -1,0 +1,96 @@
+// What a run leaves behind as result.json.
+#include "apps/common/run_directory.h"
+#include "core/ledger.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace weft::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
+  Json bytes = Json::object();
+  for (int i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    bytes[to_string(category)] = (current_ledger().*count)(category);
+  }
+  return bytes;
+}
+
+Json this_rank(const StepClock& clock, const dist::Communicator& comm) {
+  Json seconds = Json::object();
+  for (size_t i = 0; i < kPhaseNames.size(); ++i)
+    seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
+  Json peak = ledger_bytes(&Ledger::peak);
+  peak["total"] = current_ledger().peak_total();
+  return {{"rank", comm.rank()},
+          {"resident_bytes", ledger_bytes(&Ledger::current)},
+          {"peak_bytes", peak},
+          {"seconds", seconds}};
+}
+
+// Calls of rank 0, and the bytes it sent in them.
+Json communication(dist::Communicator& comm) {
+  Json json = Json::object();
+  const auto totals = comm.recorder().totals();
+  for (int i = 0; i < dist::kCollectives; ++i) {
+    const auto& total = totals[static_cast<size_t>(i)];
+    if (total.calls == 0) continue;
+    json[name_of(static_cast<dist::Collective>(i))] = {{"calls", total.calls},
+                                                       {"bytes", total.sent_bytes}};
+  }
+  return json;
+}
+
+// Every rank's text, on rank 0.
+std::vector<std::string> gather_texts(const std::string& text, dist::Communicator& comm) {
+  auto longest = static_cast<int64_t>(text.size());
+  comm.all_reduce({&longest, 1, i64}, dist::ReduceOp::max, {"result"});
+  std::string padded = text;
+  padded.resize(static_cast<size_t>(longest), ' ');
+  std::string all(static_cast<size_t>(longest * (comm.rank() == 0 ? comm.size() : 0)), ' ');
+  comm.gather({padded.data(), longest, u8}, {all.data(), static_cast<int64_t>(all.size()), u8}, 0,
+              {"result"});
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < all.size(); at += static_cast<size_t>(longest))
+    texts.push_back(all.substr(at, static_cast<size_t>(longest)));
+  return texts;
+}
+
+}  // namespace
+
+void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
+                  const StepClock& clock, dist::Communicator& comm) {
+  const Json traffic = communication(comm);
+  Json ranks = Json::array();
+  for (const std::string& text : gather_texts(this_rank(clock, comm).dump(), comm))
+    ranks.push_back(Json::parse(text));
+  if (!directory) return;
+  directory->flush_metrics();
+  const Json json = {
+      {"app", result.app},
+      {"strategy", flags.strategy},
+      {"world_size", comm.size()},
+      {"device", flags.device},
+      {"dtype", flags.dtype},
+      {"seed", flags.seed},
+      {"steps", result.steps},
+      {"epochs", result.epochs},
+      {"global_batch", flags.global_batch},
+      {"restarts", 0},
+      {"final",
+       {{"train_loss", result.train_loss},
+        {"test_loss", result.test_loss},
+        {"test_accuracy", result.test_accuracy}}},
+      {"images_per_second", result.images_per_second},
+      {"wall_seconds", result.wall_seconds},
+      {"ranks", ranks},
+      {"communication", traffic},
+  };
+  directory->write_whole("result.json", json.dump(2) + "\n");
+}
+
+}  // namespace weft::app

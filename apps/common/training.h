@@ -1,0 +1,55 @@
+// A training run of an app, on one rank or many: epochs of steps over the logical shards of each
+// batch, evaluation after every epoch, metrics, result and export.
+#pragma once
+
+#include "apps/common/common_flags.h"
+#include "apps/common/run_directory.h"
+#include "data/dataset.h"
+#include "dist/communicator.h"
+#include "nn/module.h"
+#include "optim/optim.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::app {
+
+// What an app brings. Lives as long as the run.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual nn::Module& model() = 0;
+  virtual const data::Dataset& training() const = 0;
+  virtual const data::Dataset& test() const = 0;
+  // [targets, classes] for a batch's inputs.
+  virtual Tensor logits(const Tensor& inputs) = 0;
+  // Summed over targets, of which those that are kNoTarget count for nothing.
+  virtual Tensor loss(const Tensor& logits, const Tensor& targets) = 0;
+  virtual std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters) = 0;
+  virtual optim::Schedule make_schedule(int64_t steps) const = 0;
+  // The first line that is shown, after the app's name.
+  virtual std::string headline() const = 0;
+  // Gradients are clipped to this norm; 0: not at all.
+  virtual double clip_norm() const { return 0; }
+  virtual int64_t evaluation_batch() const { return 500; }
+  // What an export says about itself.
+  virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }
+  // Modules that become units of fsdp; empty: by size.
+  virtual std::vector<std::string> unit_types() const { return {}; }
+  // Once training has ended, on every rank, with the whole model there; only rank 0 has a directory.
+  virtual void finish(RunDirectory* /*directory*/) {}
+};
+
+struct TrainingNames {
+  std::string app;
+  std::string rate = "images/s";
+};
+
+// Every rank calls it. Losses, the export and everything else that training computes are the same
+// bits on any number of ranks and under any strategy, if flags.logical_shards is.
+void run_training(Task& task, const CommonFlags& flags, dist::Communicator& comm,
+                  const TrainingNames& names);
+
+}  // namespace weft::app

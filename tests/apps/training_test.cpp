@@ -1,0 +1,154 @@
+// Training by processes: the same bits whatever the strategy and the number of ranks, and what
+// result.json says of memory and traffic.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void append_big_endian(std::string& to, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8)
+    to += static_cast<char>(value >> shift);
+}
+
+// `count` images in IDX files, of which a few pixels depend on the label.
+void write_images(const std::string& prefix, uint32_t count) {
+  std::string images;
+  std::string labels;
+  append_big_endian(images, 0x00000803);
+  for (const uint32_t size : {count, 28U, 28U})
+    append_big_endian(images, size);
+  append_big_endian(labels, 0x00000801);
+  append_big_endian(labels, count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t label = i * 7 % 10;
+    labels += static_cast<char>(label);
+    for (uint32_t pixel = 0; pixel < 784; ++pixel)
+      images += static_cast<char>(pixel / 78 == label ? 200 : (pixel * i) % 64);
+  }
+  std::ofstream(prefix + "-images-idx3-ubyte", std::ios::binary) << images;
+  std::ofstream(prefix + "-labels-idx1-ubyte", std::ios::binary) << labels;
+}
+
+class Training : public testing::Test {
+ protected:
+  Training() : folder_(testing::TempDir() + "/weft_training_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+    write_images(folder_ + "/train", 90);  // the last batch is short: some shards hold no sample
+    write_images(folder_ + "/t10k", 50);
+  }
+  ~Training() override { std::filesystem::remove_all(folder_); }
+
+  int run(const std::string& command) {
+    const std::string line = std::string(WEFT_BIN_DIR) + "/" + command + " --run-dir " + folder_ +
+                             "/run --export " + folder_ + "/export --quiet > " + folder_ +
+                             "/output 2>&1";
+    const int status = std::system(line.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string output() const { return read_file(folder_ + "/output"); }
+  nlohmann::json result() const {
+    return nlohmann::json::parse(read_file(folder_ + "/run/result.json"));
+  }
+
+  // All that must not depend on ranks: bits of the losses, the export, the evaluation.
+  std::vector<std::string> bits() const {
+    std::vector<std::string> bits;
+    std::ifstream metrics(folder_ + "/run/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+      bits.push_back(nlohmann::json::parse(line).at("loss_bits"));
+    bits.push_back(read_file(folder_ + "/export"));
+    bits.push_back(result().at("final").dump());
+    return bits;
+  }
+
+  void expect_same_bits(const std::string& command) {
+    ASSERT_EQ(run(command), 0) << output();
+    const auto alone = bits();
+    ASSERT_GE(alone.size(), 5U);
+    for (const char* ranks :
+         {"--workers 2 --strategy ddp", "--workers 2 --strategy fsdp", "--workers 3 --strategy zero1",
+          "--workers 3 --strategy fsdp", "--workers 4 --strategy zero2",
+          "--workers 4 --strategy zero3"}) {
+      ASSERT_EQ(run(command + " " + ranks), 0) << ranks << ": " << output();
+      EXPECT_EQ(bits(), alone) << ranks;
+    }
+  }
+
+  std::string folder_;
+};
+
+TEST_F(Training, OfAnMlpGivesTheSameBitsOnAnyRanks) {
+  expect_same_bits("mnist --model mlp --threads 1 --logical-shards 8 --global-batch 40 --epochs 2 "
+                   "--flip --data " +
+                   folder_);
+}
+
+TEST_F(Training, OfACnnGivesTheSameBitsOnAnyRanks) {
+  expect_same_bits("mnist --model cnn --threads 1 --logical-shards 4 --global-batch 40 --epochs 1 "
+                   "--optimizer adamw --lr 1e-3 --data " +
+                   folder_);
+}
+
+TEST_F(Training, OfAGptGivesTheSameBitsOnAnyRanks) {
+  expect_same_bits("gpt --layers 2 --width 32 --heads 2 --context 16 --threads 1 --sample 20 "
+                   "--logical-shards 8 --global-batch 16 --steps 4 --dropout 0.1 --data " +
+                   std::string(WEFT_TESTS_DIR) + "/../LICENSE");
+}
+
+TEST_F(Training, ResultTellsMemoryAndTrafficOfEveryRank) {
+  const std::string command = "mnist --model mlp --threads 1 --global-batch 40 --steps 3 "
+                              "--optimizer adamw --lr 1e-3 --workers 2 --data " +
+                              folder_ + " --strategy ";
+  ASSERT_EQ(run(command + "ddp"), 0) << output();
+  const auto ddp = result();
+  ASSERT_EQ(run(command + "fsdp"), 0) << output();
+  const auto fsdp = result();
+  EXPECT_EQ(fsdp.at("world_size"), 2);
+  EXPECT_EQ(fsdp.at("strategy"), "fsdp");
+  ASSERT_EQ(fsdp.at("ranks").size(), 2U);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(fsdp.at("ranks").at(rank).at("rank"), rank);
+    const auto bytes = [&](const nlohmann::json& json, const char* category) {
+      return json.at("ranks").at(rank).at("resident_bytes").at(category).get<int64_t>();
+    };
+    // Halves, up to the padding of shards.
+    for (const char* category : {"parameters", "gradients", "optimizer"})
+      EXPECT_NEAR(bytes(fsdp, category), bytes(ddp, category) / 2.0, 512) << category;
+  }
+  EXPECT_GT(fsdp.at("communication").at("reduce_scatter").at("bytes"), 0);
+  EXPECT_GT(fsdp.at("communication").at("all_gather").at("calls"), 0);
+  EXPECT_FALSE(ddp.at("communication").contains("all_gather") &&
+               ddp.at("communication").at("all_gather").at("bytes") > 1000);
+}
+
+// A model whose state does not fit on a rank under ddp, and does when it is sharded.
+TEST_F(Training, ShardedTrainsWhereReplicatedHasNoMemory) {
+  const std::string command =
+      "gpt --layers 4 --width 64 --heads 2 --context 16 --threads 1 --global-batch 4 --steps 2 "
+      "--sample 0 --workers 2 --memory-limit 3MB --data " +
+      std::string(WEFT_TESTS_DIR) + "/../LICENSE --strategy ";
+  EXPECT_EQ(run(command + "ddp"), 1);
+  EXPECT_NE(output().find("optimizer"), std::string::npos) << output();  // the ledger
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/export"));
+  EXPECT_EQ(run(command + "fsdp"), 0) << output();
+}
+
+}  // namespace
+}  // namespace weft
