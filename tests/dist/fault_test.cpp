@@ -41,7 +41,7 @@ void work(Communicator& comm, int point, const Fault& fault) {
     here();
     comm.all_reduce(large, ReduceOp::sum, {.unit = "blocks.0", .begin = 0, .end = 100'000});
     here();
-    comm.reduce_scatter(large, large.part(0, 25'000));
+    comm.reduce_scatter(large, large.part(comm.rank() * 25'000, 25'000));
     here();
     comm.all_reduce(staged);
     here();
