@@ -92,7 +92,6 @@ void BoardCommunicator::Exchange::take_offers() {
   offers_.resize(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
     const Slot& from = slot(r);
-    in_slots_ = in_slots_ && from.in_data;
     const auto total = static_cast<size_t>(from.parts + from.results);
     const Offer* offers = from.offers.data();
     if (total > Slot::kOffers)
@@ -304,7 +303,13 @@ void BoardCommunicator::Exchange::run() {
   c_.arrive();
   c_.await_all(present_);
   c_.compare(present_, slot_);
-  // From here on this rank may look at memory that another could free if it gave up.
+  for (int r = 0; r < size(); ++r)
+    in_slots_ = in_slots_ && slot(r).in_data != 0;
+  if (in_slots_) {
+    take_offers();
+    return work(whole());
+  }
+  // From here on this rank looks at memory that another could free if it gave up.
   struct Touching {
     explicit Touching(BoardCommunicator& communicator) : c(communicator) { c.begin_touching(); }
     ~Touching() { c.end_touching(); }
@@ -313,9 +318,8 @@ void BoardCommunicator::Exchange::run() {
   {
     const Touching touching(c_);
     take_offers();
-    if (in_slots_ || !staged_) work(whole());
+    if (!staged_) work(whole());
   }
-  if (in_slots_) return;
   if (!staged_) {
     c_.arrive();
     c_.await_all(present_);

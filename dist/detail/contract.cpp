@@ -34,14 +34,23 @@ void check_elements(const Elements& values, const char* op) {
   WEFT_CHECK(values.dtype != boolean, op, "expected f32, f64, bf16, f16, i64, i32 or u8, got bool");
 }
 
-// One side of a call is `size` pieces of what the other has.
-void check_pieces(const Elements& whole, const Elements& piece, const char* name, int size,
-                  const char* op) {
+bool apart(const Elements& a, const Elements& b) {
+  return a.count == 0 || b.count == 0 || a.data + a.bytes() <= b.data ||
+         b.data + b.bytes() <= a.data;
+}
+
+// One side of a call is `size` pieces of what the other has. The piece may lie in its own place,
+// and nowhere else in the whole, where others read or write.
+void check_pieces(const Elements& whole, const Elements& piece, const char* name, int rank,
+                  int size, const char* op) {
   WEFT_CHECK(whole.dtype == piece.dtype, op, "expected in and out of one dtype, got ", whole.dtype,
              " and ", piece.dtype);
   WEFT_CHECK(piece.count <= INT64_MAX / size && whole.count == piece.count * size, op, "expected ",
              name, " ", size * piece.count, " elements (", size, " ranks × ", piece.count,
              "), got ", whole.count);
+  WEFT_CHECK(apart(whole, piece) || piece.data == whole.part(rank * piece.count, 0).data, op,
+             "expected in and out apart in memory, or one to be piece ", rank,
+             " of the other, got overlapping ones");
 }
 
 void check_nodes(const Call& call, int size, const char* op) {
@@ -232,17 +241,17 @@ void check_call(const Call& call, int rank, int size) {
                call.in.dtype);
   switch (call.collective) {
     case Collective::reduce_scatter:
-      check_pieces(call.in, call.out, "in of", size, op);
+      check_pieces(call.in, call.out, "in of", rank, size, op);
       break;
     case Collective::scatter:
-      if (on_root) check_pieces(call.in, call.out, "in of", size, op);
+      if (on_root) check_pieces(call.in, call.out, "in of", rank, size, op);
       break;
     case Collective::split:
     case Collective::all_gather:
-      check_pieces(call.out, call.in, "out of", size, op);
+      check_pieces(call.out, call.in, "out of", rank, size, op);
       break;
     case Collective::gather:
-      if (on_root) check_pieces(call.out, call.in, "out of", size, op);
+      if (on_root) check_pieces(call.out, call.in, "out of", rank, size, op);
       break;
     case Collective::all_to_all:
       WEFT_CHECK(call.in.dtype == call.out.dtype && call.in.count == call.out.count, op,
@@ -250,9 +259,8 @@ void check_call(const Call& call, int rank, int size) {
                  call.out.count, " x ", call.out.dtype);
       WEFT_CHECK(call.in.count % size == 0, op, "expected a piece of equal size for each of ", size,
                  " ranks, got ", call.in.count, " elements");
-      WEFT_CHECK(call.in.count == 0 || call.in.data + call.in.bytes() <= call.out.data ||
-                     call.out.data + call.out.bytes() <= call.in.data,
-                 op, "expected in and out apart in memory, got overlapping ones");
+      WEFT_CHECK(apart(call.in, call.out), op,
+                 "expected in and out apart in memory, got overlapping ones");
       break;
     default:
       break;

@@ -99,7 +99,7 @@ double now() {
 // Throws what rank 0 has said if it is an error, or that it has gone.
 void check_from_host(const Message& message, Kind expected) {
   if (message.closed)
-    refuse("expected rank 0 to stay until all have joined, got no rank 0: it died");
+    refuse("expected rank 0 to stay until all have joined, got no rank 0: it died or gave up");
   if (message.bytes[0] == static_cast<char>(Kind::error))
     refuse(std::string(message.bytes.begin() + 1, message.bytes.end()));
   if (message.bytes[0] != static_cast<char>(expected))
@@ -162,21 +162,28 @@ void Rendezvous::refuse_all(const std::string& text) {
   for (const FileDescriptor& peer : peers_) {
     if (peer.valid()) send_message(peer.get(), message.data(), message.size(), {});
   }
+  // Those that have come but were not asked in yet.
+  pollfd waiting{listener_.get(), POLLIN, 0};
+  while (listener_.valid() && poll(&waiting, 1, 0) > 0) {
+    const FileDescriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer.valid()) break;
+    send_message(peer.get(), message.data(), message.size(), {});
+  }
   refuse(text);
 }
 
 Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
   sockaddr_un address{};
   const socklen_t length = fill_address(address, job_);
-  const FileDescriptor listener = make_socket();
+  listener_ = make_socket();
   // A job of this name that is just ending lets go of it within moments.
-  while (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+  while (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno != EADDRINUSE || left() == 0)
       refuse(
           concat({"expected a name of its own for job '", job_, "', got: ", std::strerror(errno)}));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  WEFT_CHECK(listen(listener.get(), size_) == 0, "join_shm",
+  WEFT_CHECK(listen(listener_.get(), size_) == 0, "join_shm",
              "expected to listen, got: ", std::strerror(errno));
 
   Joined joined;
@@ -190,7 +197,7 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
     std::vector<int> fds;
     for (const FileDescriptor& peer : peers_)
       fds.push_back(peer.get());
-    fds[0] = listener.get();
+    fds[0] = listener_.get();
     std::vector<bool> which;
     if (!readable(fds, which)) {
       std::string missing;
@@ -208,7 +215,7 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
                            ") while joining"}));
     }
     if (!which[0]) continue;
-    FileDescriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    FileDescriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !same_user(peer.get())) continue;
     Message message = receive_message(peer.get());
     Hello hello{};
@@ -231,6 +238,8 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
     joined.processes[r] = hello.process;
     ++present;
   }
+
+  listener_ = FileDescriptor();  // the name is free again
 
   std::vector<int> files = {joined.board.get()};
   for (const FileDescriptor& file : joined.heaps)

@@ -44,6 +44,7 @@ class Rendezvous {
   const int size_;
   const double timeout_;
   const double deadline_;
+  FileDescriptor listener_;  // on rank 0, until all have come
   std::vector<FileDescriptor>
       peers_;  // on rank 0: each rank's connection; elsewhere one, to rank 0
 };

@@ -208,6 +208,9 @@ TEST(Arguments, AreCheckedBeforeAnyRankIsAsked) {
             "[all_to_all] expected a piece of equal size for each of 4 ranks, got 6 elements");
     refused([&] { comm.all_to_all(m.in(8), m.in(8)); },
             "[all_to_all] expected in and out apart in memory, got overlapping ones");
+    refused([&] { comm.reduce_scatter(m.in(8), m.in(8).part((comm.rank() * 2 + 2) % 8, 2)); },
+            concat({"[reduce_scatter] expected in and out apart in memory, or one to be piece ",
+                    comm.rank(), " of the other, got overlapping ones"}));
     refused([&] { comm.split(0, 0, ""); }, "[split] expected a label, got an empty one");
     refused(
         [&] {
