@@ -1,18 +1,12 @@
 // `weft bench comm`: collectives, as nccl-tests measures them. Starts its own ranks.
 #include "apps/common/step_clock.h"
 #include "apps/weft/bench.h"
+#include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
-#include "dist/shm.h"
 #include "dist/thread_ranks.h"
 
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -65,7 +59,10 @@ class BenchComm final : public Bench {
       at = next + 1;
     }
     const std::vector<double> seconds =
-        backend_ == "thread" ? by_threads(sizes) : by_processes(sizes);
+        backend_ == "thread"
+            ? by_threads(sizes)
+            : measure_on_processes(static_cast<int>(workers_), sizes.size(),
+                                   [&](Communicator& comm) { return measure(comm, sizes); });
     for (size_t i = 0; i < sizes.size(); ++i) {
       const double algorithm = static_cast<double>(sizes[i]) * 1e-9 / seconds[i];
       rows.push_back({.bench = "comm",
@@ -135,55 +132,6 @@ class BenchComm final : public Bench {
                            },
                            {.threads_per_rank = static_cast<int>(threads)});
     return medians;
-  }
-
-  // Rank 0 writes what it measured to a pipe.
-  std::vector<double> by_processes(const std::vector<int64_t>& sizes) const {
-    std::array<int, 2> ends{};
-    WEFT_CHECK(pipe(ends.data()) == 0, "bench", "expected a pipe, got none");
-    std::fflush(nullptr);
-    const std::string job = "bench-" + std::to_string(getpid());
-    const pid_t parent = getpid();
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < workers_; ++rank) {
-      const pid_t child = fork();
-      if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C and worse leave nobody behind
-        if (getppid() != parent) _exit(1);
-        _exit(rank_main(job, rank, sizes, ends[1]));
-      }
-      if (child < 0) break;
-      children.push_back(child);
-    }
-    close(ends[1]);
-    std::vector<double> medians(sizes.size());
-    const auto expected = static_cast<ssize_t>(medians.size() * sizeof(double));
-    const bool measured = read(ends[0], medians.data(), static_cast<size_t>(expected)) == expected;
-    close(ends[0]);
-    bool well = measured && children.size() == static_cast<size_t>(workers_);
-    for (const pid_t child : children) {
-      int status = 0;
-      if (!well) kill(child, SIGKILL);
-      waitpid(child, &status, 0);
-      well = well && status == 0;
-    }
-    WEFT_CHECK(well, "bench", "expected ", workers_, " ranks to end well, got a failure");
-    return medians;
-  }
-
-  int rank_main(const std::string& job, int rank, const std::vector<int64_t>& sizes,
-                int result) const {
-    try {
-      const auto comm = dist::join_shm(job, rank, static_cast<int>(workers_));
-      const auto medians = measure(*comm, sizes);
-      const size_t bytes = medians.size() * sizeof(double);
-      const bool sent =
-          rank != 0 || write(result, medians.data(), bytes) == static_cast<ssize_t>(bytes);
-      return sent ? 0 : 1;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "weft: rank %d: %s\n", rank, error.what());
-      return 1;
-    }
   }
 
   std::string op_ = "all_reduce";

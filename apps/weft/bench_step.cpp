@@ -1,6 +1,9 @@
 // `weft bench step`: a whole training step (forward, loss, backward, optimizer) on synthetic data.
 #include "apps/common/gpt_flags.h"
 #include "apps/weft/bench.h"
+#include "apps/weft/bench_ranks.h"
+#include "core/parallel.h"
+#include "dist/parallel.h"
 #include "weft.h"
 
 namespace weft::app {
@@ -8,9 +11,8 @@ namespace {
 
 // What a step computes: a model, and its loss over one global batch.
 struct Work {
-  std::unique_ptr<nn::Module> model;
+  Ref<nn::Module> model;
   std::function<Tensor(nn::Module&)> loss;
-  const char* unit = "images/s";
   int repeats = 15;
   int warmup = 3;
 };
@@ -35,32 +37,67 @@ class BenchStep final : public Bench {
   std::optional<int> run(std::vector<BenchRow>& rows) override {
     if (model_ != "mlp" && model_ != "cnn" && model_ != "gpt")
       return later("--model", model_, "mlp, cnn or gpt");
-    if (workers_ != 1) return later("--workers", std::to_string(workers_), "1");
-    if (strategy_ != "single") return later("--strategy", strategy_, "single");
+    if (!line->given("--strategy")) strategy_ = workers_ > 1 ? "ddp" : "single";
+    if (strategy_ == "single" && workers_ > 1)
+      return line->reject("--strategy: expected one for several ranks, got single");
+    if (batch_ % workers_ != 0) {
+      return line->reject("--global-batch: expected a multiple of " + std::to_string(workers_) +
+                          " ranks, got " + std::to_string(batch_));
+    }
     if (dtype_ == "f16") return later("--dtype", dtype_, "f32 or bf16");
     if (model_ == "gpt" ? image_size_ != 0 : image_size_ != 0 && image_size_ != 28)
       return line->reject("--image-size: expected " + std::string(model_ == "gpt" ? "none" : "28") +
                           " for " + model_);
     if (const auto code = check_gpt()) return code;
-    manual_seed(0);
-    const Work work = model_ == "gpt" ? make_gpt() : make_mnist();
-    const auto optimizer = make_optimizer(*work.model);
-    const double seconds = median_seconds(work.repeats, work.warmup, [&] {
-      optimizer->zero_grad();
-      backward(work.loss(*work.model));
-      optimizer->step();
-    });
+    const double seconds =
+        strategy_ == "single"
+            ? measure()
+            : measure_on_processes(static_cast<int>(workers_), 1, [&](dist::Communicator& comm) {
+                return std::vector<double>{measure_on(comm)};
+              }).front();
     rows.push_back({.bench = "step",
                     .name = model_,
                     .threads = threads,
+                    .workers = workers_,
                     .dtype = dtype_,
                     .median_seconds = seconds,
                     .rate = static_cast<double>(batch_) / seconds,
-                    .unit = work.unit});
+                    .unit = model_ == "gpt" ? "samples/s" : "images/s"});
     return std::nullopt;
   }
 
  private:
+  Work make_work(int64_t rows) const {
+    manual_seed(0);
+    return model_ == "gpt" ? make_gpt(rows) : make_mnist(rows);
+  }
+
+  // The loop of a program that knows nothing of ranks.
+  double measure() const {
+    const Work work = make_work(batch_);
+    const auto optimizer = make_optimizer(work.model->parameters());
+    return median_seconds(work.repeats, work.warmup, [&] {
+      optimizer->zero_grad();
+      backward(work.loss(*work.model));
+      optimizer->step();
+    });
+  }
+
+  // The same on one of several ranks.
+  double measure_on(dist::Communicator& comm) const {
+    set_num_threads(static_cast<int>(threads));
+    const Work work = make_work(batch_ / workers_);
+    dist::ParallelOptions options{.strategy = strategy_};
+    if (strategy_ == "fsdp" && model_ == "gpt") options.wrap.types = {"TransformerBlock"};
+    dist::Parallel parallel(*work.model, comm, options);
+    const auto optimizer = make_optimizer(parallel.parameters());
+    return median_seconds(work.repeats, work.warmup, [&] {
+      comm.barrier();
+      backward(work.loss(*work.model));
+      optimizer->step();
+    });
+  }
+
   std::optional<int> later(const std::string& flag, const std::string& value,
                            const std::string& wanted) const {
     return line->reject(flag + ": expected " + wanted + ", got " + value +
@@ -77,14 +114,14 @@ class BenchStep final : public Bench {
     return std::nullopt;
   }
 
-  Work make_mnist() const {
+  Work make_mnist(int64_t rows) const {
     Work work;
     work.model = nn::models::make_mnist_model(model_);
     const DType dtype = dtype_from_name(dtype_);
     work.model->to(dtype);
     const Tensor images =
-        to(model_ == "mlp" ? randn({batch_, 784}) : randn({batch_, 1, 28, 28}), dtype);
-    const Tensor targets = randint(0, 10, {batch_});
+        to(model_ == "mlp" ? randn({rows, 784}) : randn({rows, 1, 28, 28}), dtype);
+    const Tensor targets = randint(0, 10, {rows});
     work.loss = [images, targets](nn::Module& model) {
       return cross_entropy(model(images), targets);
     };
@@ -95,29 +132,28 @@ class BenchStep final : public Bench {
     return work;
   }
 
-  Work make_gpt() const {
+  Work make_gpt(int64_t rows) const {
     Work work;
-    work.model = std::make_unique<nn::models::Gpt>(gpt_.model);
+    work.model = make_ref<nn::models::Gpt>(gpt_.model);
     work.model->to(dtype_from_name(dtype_));
     const int64_t vocabulary = gpt_.model.vocabulary;
-    const Tensor ids = randint(0, vocabulary, {batch_, gpt_.model.context});
-    const Tensor targets = randint(0, vocabulary, {batch_ * gpt_.model.context});
+    const Tensor ids = randint(0, vocabulary, {rows, gpt_.model.context});
+    const Tensor targets = randint(0, vocabulary, {rows * gpt_.model.context});
     work.loss = [ids, targets](nn::Module& model) {
       return cross_entropy(flatten(model(ids), 0, 1), targets);
     };
-    work.unit = "samples/s";
     work.repeats = 7;
     work.warmup = 2;
     return work;
   }
 
-  std::unique_ptr<optim::Optimizer> make_optimizer(nn::Module& model) const {
+  std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters) const {
     if (optimizer_ == "adam")
-      return std::make_unique<optim::Adam>(model.parameters(), optim::AdamOptions{.lr = 1e-3});
+      return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 1e-3});
     if (optimizer_ == "adamw") {
-      return std::make_unique<optim::AdamW>(model.parameters(), optim::AdamOptions{.lr = 1e-3});
+      return std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-3});
     }
-    return std::make_unique<optim::Sgd>(model.parameters(),
+    return std::make_unique<optim::Sgd>(parameters,
                                         optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   }
 

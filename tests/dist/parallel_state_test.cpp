@@ -4,7 +4,7 @@
 #include "core/random.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
-#include "tests/dist/parallel_models.h"
+#include "tests/support/parallel_models.h"
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>

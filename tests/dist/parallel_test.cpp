@@ -1,5 +1,5 @@
 // Every strategy at every number of ranks: the same bits.
-#include "tests/dist/parallel_models.h"
+#include "tests/support/parallel_models.h"
 
 #include <gtest/gtest.h>
 

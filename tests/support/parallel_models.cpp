@@ -1,4 +1,4 @@
-#include "tests/dist/parallel_models.h"
+#include "tests/support/parallel_models.h"
 
 #include "core/random.h"
 #include "ops/ops.h"
