@@ -81,8 +81,7 @@ class Loader::Prefetcher final : public RefCounted {
 Loader::Loader(const Dataset& dataset, LoaderOptions options)
     : dataset_(dataset), options_(std::move(options)) {
   const LoaderOptions& given = options_;
-  WEFT_CHECK(given.batch >= 1, "loader", "expected a batch of at least 1 row, got ",
-             given.batch);
+  WEFT_CHECK(given.batch >= 1, "loader", "expected a batch of at least 1 row, got ", given.batch);
   WEFT_CHECK(given.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
              given.prefetch);
   WEFT_CHECK(given.tail != Tail::drop || dataset.size() >= given.batch, "loader",
@@ -140,8 +139,7 @@ Batch Loader::gather(LoaderState at) const {
     }
     indices = std::move(chosen);
   }
-  Batch batch =
-      dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
+  Batch batch = dataset_.gather(indices, rows, {options_.seed, static_cast<uint64_t>(at.epoch)});
   batch.whole_count = samples;
   batch.whole_targets = targets;
   return batch;

@@ -110,7 +110,8 @@ class Parallel {
   // ---- the whole model ----
 
   // Runs f while every rank has the full parameters in the model: to save it, to look at it, to run
-  // it on one rank alone, without backward. With `keep`, changes that f makes are kept; all ranks must make the same. A collective.
+  // it on one rank alone, without backward. With `keep`, changes that f makes are kept; all ranks
+  // must make the same. A collective.
   void with_full_parameters(const Function<void()>& f, bool keep = false);
 
   // Bytes of model state that rest on this rank by the formula: parameters, gradients; padding is

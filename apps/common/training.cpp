@@ -106,8 +106,8 @@ class Training {
     for (const auto& [name, tensor] : model_.named_parameters())
       parameters += tensor.numel();
     std::string text =
-        concat({names_.app, ": ", task_.headline(), ", ", parameters, " parameters, ",
-                flags_.dtype, ", batch ", flags_.global_batch, ", ", total_steps_, " steps, "});
+        concat({names_.app, ": ", task_.headline(), ", ", parameters, " parameters, ", flags_.dtype,
+                ", batch ", flags_.global_batch, ", ", total_steps_, " steps, "});
     if (comm_.size() > 1) {
       text += concat({flags_.strategy, " on ", comm_.size(), " ranks (", comm_.backend(), ") of "});
     }
@@ -163,7 +163,8 @@ class Training {
     }
     parallel_.finish_gradients();
     if (task_.clip_norm() > 0)
-      optim::clip_grad_norm(parallel_.parameters(), task_.clip_norm(), {.error_if_nonfinite = true});
+      optim::clip_grad_norm(parallel_.parameters(), task_.clip_norm(),
+                            {.error_if_nonfinite = true});
     optimizer_->step();
     clock_.mark(Phase::optimizer);
     clock_.move_to_communication(comm_.recorder().waited_seconds() - waited);

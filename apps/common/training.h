@@ -38,7 +38,8 @@ class Task {
   virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }
   // Modules that become units of fsdp; empty: by size.
   virtual std::vector<std::string> unit_types() const { return {}; }
-  // Once training has ended, on every rank, with the whole model there; only rank 0 has a directory.
+  // Once training has ended, on every rank, with the whole model there; only rank 0 has a
+  // directory.
   virtual void finish(RunDirectory* /*directory*/) {}
 };
 

@@ -8,9 +8,9 @@ namespace {
 int run(int argc, char** argv) {
   weft::app::GptAppOptions options;
   if (const auto code = weft::app::parse_options(argc, argv, options)) return *code;
-  return weft::app::run_ranks(
-      argc, argv, options.common,
-      [&](weft::dist::Communicator& comm) { weft::app::train_gpt(options, comm); });
+  return weft::app::run_ranks(argc, argv, options.common, [&](weft::dist::Communicator& comm) {
+    weft::app::train_gpt(options, comm);
+  });
 }
 
 }  // namespace

@@ -52,10 +52,10 @@ class MnistTask final : public Task {
 
   std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters) override {
     if (common_.optimizer == "sgd") {
-      return std::make_unique<optim::Sgd>(
-          parameters, optim::SgdOptions{.lr = common_.lr,
-                                        .momentum = options_.momentum,
-                                        .weight_decay = options_.weight_decay});
+      return std::make_unique<optim::Sgd>(parameters,
+                                          optim::SgdOptions{.lr = common_.lr,
+                                                            .momentum = options_.momentum,
+                                                            .weight_decay = options_.weight_decay});
     }
     const optim::AdamOptions adam{.lr = common_.lr, .weight_decay = options_.weight_decay};
     if (common_.optimizer == "adam") return std::make_unique<optim::Adam>(parameters, adam);

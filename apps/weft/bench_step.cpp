@@ -153,8 +153,7 @@ class BenchStep final : public Bench {
     if (optimizer_ == "adamw") {
       return std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-3});
     }
-    return std::make_unique<optim::Sgd>(parameters,
-                                        optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+    return std::make_unique<optim::Sgd>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   }
 
   GptFlags gpt_;

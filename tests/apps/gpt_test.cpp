@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -78,7 +79,7 @@ class GptProgram : public testing::Test {
     return bits;
   }
 
-  std::string folder_ = testing::TempDir() + "/weft_gpt_program";
+  std::string folder_ = testing::TempDir() + "/weft_gpt_program_" + std::to_string(getpid());
 };
 
 TEST_F(GptProgram, LearnsSavesAndWrites) {

@@ -42,6 +42,7 @@ void act(const ProgramOptions& options, dist::Communicator& comm) {
 int run(int argc, char** argv) {
   ProgramOptions options;
   options.common.run_dir = "ranks_program_run";
+  options.common.global_batch = 120;  // whatever the number of ranks
   CommandLine line("ranks_program", "Sums the ranks' numbers.");
   line.add_choice("--act", options.act, {"sum", "throw", "exit", "kill", "stop", "leave"},
                   "what one rank does then");

@@ -3,6 +3,7 @@
 //   onednn_peer op --case matmul_1024_f32|matmul_1024_bf16 --threads N --json FILE
 // Exits with 3 where the processor, for oneDNN, has no such product.
 
+#include <dnnl.hpp>
 #include <omp.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dnnl.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,10 +85,11 @@ int main(int argc, char** argv) {
     if (!arguments.path) return 0;
     std::FILE* file = std::fopen(arguments.path, "a");
     if (!file) return 1;
-    std::fprintf(file,
-                 "{\"bench\": \"op\", \"case\": \"%s\", \"threads\": %d, \"workers\": 1, \"dtype\": "
-                 "\"%s\", \"median_seconds\": %.9g, \"rate\": %.6g, \"unit\": \"GFLOP/s\"}\n",
-                 arguments.name.c_str(), arguments.threads, dtype, seconds, rate);
+    std::fprintf(
+        file,
+        "{\"bench\": \"op\", \"case\": \"%s\", \"threads\": %d, \"workers\": 1, \"dtype\": "
+        "\"%s\", \"median_seconds\": %.9g, \"rate\": %.6g, \"unit\": \"GFLOP/s\"}\n",
+        arguments.name.c_str(), arguments.threads, dtype, seconds, rate);
     return std::fclose(file) == 0 ? 0 : 1;
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_unimplemented) return 3;
