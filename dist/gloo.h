@@ -24,7 +24,8 @@ struct GlooOptions {
 // connections are neither encrypted nor authenticated: this is for a network of one's own.
 //
 // The bits of a sum are those of every other backend. The last communicator of a job, when it goes,
-// waits a while for the other ranks'; rank 0's until all have left or the timeout is over.
+// waits a while for the other ranks'; rank 0's until all have left or the timeout is over. A process without a handler for SIGPIPE gets one that
+// does nothing.
 std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options = {});
 
 }  // namespace weft::dist

@@ -39,7 +39,7 @@ void Control::serve(std::function<void()> nudge) {
 
 Control::~Control() {
   if (!thread_.joinable()) return;
-  const Frame farewell = options_.rank == 0 ? Frame(gone).put(0).put("has left") : Frame(leaving);
+  const Frame farewell = options_.rank == 0 ? Frame(gone).put(0).put(kLeft) : Frame(leaving);
   if (options_.rank == 0) {
     tell_all(farewell);
   } else {
@@ -64,8 +64,8 @@ Control::~Control() {
 }
 
 bool Control::all_gone() const {
-  // Ranks that may still ask for the job's verdict are waited for.
-  if (of_the_job_ && visits_ > 0) return true;
+  // Higher ranks may still come for the job's verdict.
+  if (of_the_job_) return visits_ >= options_.size - 1 - options_.rank;
   for (int r = 0; r < options_.size; ++r) {
     if (r != options_.rank && fates_[static_cast<size_t>(r)].empty()) return false;
   }
@@ -93,7 +93,7 @@ std::string Control::fate(int rank, uint64_t communicator) const {
   const std::lock_guard lock(mutex_);
   const std::string& fate = fates_[static_cast<size_t>(rank)];
   if (!fate.empty()) return fate;
-  return left_.count({rank, communicator}) != 0 ? "has left" : "";
+  return left_.count({rank, communicator}) != 0 ? kLeft : "";
 }
 
 std::optional<Verdict> Control::verdict(uint64_t communicator) const {
@@ -213,7 +213,7 @@ void Control::hear(int from, Frame frame) {
       return mark_gone(rank, frame.text());
     }
     case leaving:
-      return mark_gone(from, "has left");
+      return mark_gone(from, kLeft);
     case left: {
       const auto rank = static_cast<int>(frame.number());
       if (options_.rank == 0) tell_all(frame, from);

@@ -24,6 +24,9 @@
 
 namespace weft::dist::detail {
 
+// The fate of a rank that is not dead.
+inline constexpr const char* kLeft = "has left";
+
 struct Verdict {
   std::string text;
   bool contract_error = false;

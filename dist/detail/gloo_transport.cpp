@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <mutex>
 #include <vector>
 
@@ -110,12 +111,27 @@ class GlooTransport final : public Transport {
   std::vector<GlooTransfer*> waiting_;
 };
 
+// Gloo writes to connections whose other end may have died, which by default ends the process. A
+// handler that does nothing, unlike ignoring, is not passed on to programs started from here.
+void survive_lost_connections() {
+  struct sigaction present {};
+  if (sigaction(SIGPIPE, nullptr, &present) != 0 || (present.sa_flags & SA_SIGINFO) != 0 ||
+      present.sa_handler != SIG_DFL) {
+    return;
+  }
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  nothing.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &nothing, nullptr);
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo_transport(Control& control, const std::string& own_address,
                                                double timeout_seconds) {
   const int rank = control.rank();
   const int size = control.size();
+  survive_lost_connections();
   try {
     transport::tcp::attr attributes;
     attributes.hostname = own_address.empty() ? control.own_address() : own_address;

@@ -70,15 +70,19 @@ bool TransportCommunicator::try_wait(Flight& flight, bool& lost) {
 void TransportCommunicator::await(const Present& present, std::span<Flight> flights) {
   for (size_t i = 0; i < flights.size(); ++i) {
     const double start = clock_seconds();
+    double gone_since = 0;
     bool lost = false;
     while (!try_wait(flights[i], lost))
-      look_around(present, flights.subspan(i), clock_seconds() - start, lost);
+      look_around(present, flights.subspan(i), start, gone_since, lost);
   }
 }
 
 void TransportCommunicator::look_around(const Present& present, std::span<Flight> waiting,
-                                        double waited, bool lost) {
-  constexpr double kGrace = 5;  // for news of why a connection is lost
+                                        double since, double& gone_since, bool lost) {
+  constexpr double kNews = 5;    // until it is known why a connection is lost
+  constexpr double kOnTheWay = 1;  // for what a rank has sent before it left
+  const double now = clock_seconds();
+  const double waited = now - since;
   Control& control = network_->control();
   if (const auto verdict = control.verdict(number_)) {
     // Contracts that are on their way are taken, so that none is left in the connections that
@@ -86,11 +90,17 @@ void TransportCommunicator::look_around(const Present& present, std::span<Flight
     if (verdict->contract_error && present.meeting && !lost && waited < 1) return;
     raise(*verdict);
   }
-  const auto fate = [&](int r) { return control.fate(ranks_[static_cast<size_t>(r)], number_); };
   bool gone = false;
-  for (const Flight& flight : waiting)
-    gone = gone || (!flight.done && !fate(flight.peer).empty());
-  if (!gone && waited < options().timeout_seconds && !(lost && waited > kGrace)) return;
+  bool died = false;
+  for (const Flight& flight : waiting) {
+    if (flight.done) continue;
+    const std::string fate = control.fate(ranks_[static_cast<size_t>(flight.peer)], number_);
+    gone = gone || !fate.empty();
+    died = died || (!fate.empty() && fate != kLeft);
+  }
+  if (gone && gone_since == 0) gone_since = now;
+  const bool hopeless = died || (gone && now - gone_since > kOnTheWay);
+  if (!hopeless && waited < options().timeout_seconds && !(lost && waited > kNews)) return;
   std::vector<int> missing;
   for (Flight& flight : waiting) {
     bool broken = false;

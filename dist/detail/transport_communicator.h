@@ -70,7 +70,9 @@ class TransportCommunicator final : public CommunicatorBase {
   Flight recv(int peer, Channel channel, std::byte* data, int64_t most);
   // Waits for all of them, or throws the verdict.
   void await(const Present& present, std::span<Flight> flights);
-  void look_around(const Present& present, std::span<Flight> waiting, double waited, bool lost);
+  // `gone_since` is when the first of them was found to have gone, 0 before.
+  void look_around(const Present& present, std::span<Flight> waiting, double since,
+                   double& gone_since, bool lost);
   bool try_wait(Flight& flight, bool& lost);
   void report_missing(const Present& present, const std::vector<int>& missing, double waited,
                       bool lost);

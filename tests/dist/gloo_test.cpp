@@ -195,8 +195,9 @@ void work(Communicator& comm, int point, const Fault& fault) {
     if (at++ == point) fault();
   };
   const auto group = comm.split(comm.rank() / 2, 0, "half");
-  std::vector<float> memory(300'000);
-  const Elements large{memory.data(), 300'000, f32};
+  // Stays mapped while an exception unwinds and a started call still sends it.
+  const Ref<Storage> memory = comm.allocate(4 * 300'000);
+  const Elements large{memory->data(), 300'000, f32};
   for (int step = 0; step < 2; ++step) {
     here();
     comm.all_reduce(large.part(0, 1), ReduceOp::sum, {.unit = "loss"});
