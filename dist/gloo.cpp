@@ -1,5 +1,6 @@
 #include "dist/gloo.h"
 
+#include "dist/detail/frame.h"
 #include "dist/detail/gloo_transport.h"
 #include "dist/detail/transport_communicator.h"
 
@@ -27,6 +28,12 @@ std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOpti
   return std::make_unique<detail::TransportCommunicator>(
       std::make_shared<detail::Network>(std::move(transport), std::move(control)), 0, job.rank,
       std::move(everyone), "world", std::make_shared<Recorder>(), options);
+}
+
+int free_port(const std::string& address) {
+  int port = 0;
+  const auto listener = detail::listen_at(address, port, "free_port");
+  return port;
 }
 
 }  // namespace weft::dist

@@ -28,4 +28,8 @@ struct GlooOptions {
 // does nothing.
 std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options = {});
 
+// A port of `address`, one of this host's, that is free at the moment: for ranks that are started
+// here.
+int free_port(const std::string& address);
+
 }  // namespace weft::dist

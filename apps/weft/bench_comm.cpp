@@ -2,6 +2,7 @@
 #include "apps/common/step_clock.h"
 #include "apps/weft/bench.h"
 #include "core/parallel.h"
+#include "dist/gloo.h"
 #include "dist/shm.h"
 #include "dist/thread_ranks.h"
 
@@ -43,7 +44,7 @@ class BenchComm final : public Bench {
                      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
                       "scatter", "all_to_all"},
                      "collective");
-    line->add_choice("--backend", backend_, {"thread", "shm"}, "communicator");
+    line->add_choice("--backend", backend_, {"thread", "shm", "gloo"}, "communicator");
     line->add("--workers", workers_, "ranks", 1, 1024);
     line->add("--bytes", bytes_, "sizes in bytes, A,B,C");
   }
@@ -143,6 +144,7 @@ class BenchComm final : public Bench {
     WEFT_CHECK(pipe(ends.data()) == 0, "bench", "expected a pipe, got none");
     std::fflush(nullptr);
     const std::string job = "bench-" + std::to_string(getpid());
+    const int port = backend_ == "gloo" ? dist::free_port("127.0.0.1") : 0;
     const pid_t parent = getpid();
     std::vector<pid_t> children;
     for (int rank = 0; rank < workers_; ++rank) {
@@ -150,7 +152,7 @@ class BenchComm final : public Bench {
       if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C and worse leave nobody behind
         if (getppid() != parent) _exit(1);
-        _exit(rank_main(job, rank, sizes, ends[1]));
+        _exit(rank_main(job, port, rank, sizes, ends[1]));
       }
       if (child < 0) break;
       children.push_back(child);
@@ -171,10 +173,16 @@ class BenchComm final : public Bench {
     return medians;
   }
 
-  int rank_main(const std::string& job, int rank, const std::vector<int64_t>& sizes,
+  int rank_main(const std::string& job, int port, int rank, const std::vector<int64_t>& sizes,
                 int result) const {
     try {
-      const auto comm = dist::join_shm(job, rank, static_cast<int>(workers_));
+      const auto size = static_cast<int>(workers_);
+      const auto comm = backend_ == "shm" ? dist::join_shm(job, rank, size)
+                                          : dist::join_gloo({.job = job,
+                                                             .address = "127.0.0.1",
+                                                             .port = port,
+                                                             .rank = rank,
+                                                             .size = size});
       const auto medians = measure(*comm, sizes);
       const size_t bytes = medians.size() * sizeof(double);
       const bool sent =

@@ -6,11 +6,14 @@
 #include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace weft::dist::detail {
@@ -125,6 +128,25 @@ void survive_lost_connections() {
   sigaction(SIGPIPE, &nothing, nullptr);
 }
 
+// Gloo's own thread, which the device starts, looks at a connection again and again while another
+// thread is about to send on it. So it must not push that thread off its processor when data come
+// in: as a batch thread it does not.
+std::shared_ptr<transport::Device> make_device(const transport::tcp::attr& attributes) {
+  std::shared_ptr<transport::Device> device;
+  std::exception_ptr error;
+  std::thread([&] {
+    const sched_param no_priority{};
+    (void)sched_setscheduler(0, SCHED_BATCH, &no_priority);
+    try {
+      device = transport::tcp::CreateDevice(attributes);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  return device;
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo_transport(Control& control, const std::string& own_address,
@@ -135,7 +157,7 @@ std::unique_ptr<Transport> make_gloo_transport(Control& control, const std::stri
   try {
     transport::tcp::attr attributes;
     attributes.hostname = own_address.empty() ? control.own_address() : own_address;
-    auto device = transport::tcp::CreateDevice(attributes);
+    auto device = make_device(attributes);
     auto context = device->createContext(rank, size);
     // Gloo waits for a connection five times as long.
     context->setTimeout(std::chrono::milliseconds(

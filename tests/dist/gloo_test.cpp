@@ -23,16 +23,9 @@ using test::error_of;
 using test::Outcome;
 using testing::HasSubstr;
 
-// A port that is free now; rank 0 takes it in a moment.
-int free_port() {
-  int port = 0;
-  const auto listener = detail::listen_at("127.0.0.1", port, "test");
-  return port;
-}
-
 struct Job {
   std::string name = test::fresh_job_name();
-  int port = free_port();
+  int port = free_port("127.0.0.1");
   int ranks = 2;
   double timeout = 60;
 
@@ -403,7 +396,7 @@ TEST(GlooJoin, RanksOfOtherSizesAndJobsAreRefused) {
     EXPECT_EQ(outcome.text,
               "[join_gloo] expected ranks of 2 in job '" + job.name + "', got rank 1 of 3");
   job.timeout = 1;
-  job.port = free_port();
+  job.port = free_port("127.0.0.1");
   const auto jobs = test::run_processes(2, [&](int rank) {
     Job own = job;
     if (rank == 1) own.name += "-other";
