@@ -11,7 +11,7 @@
 namespace weft::dist::detail {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{256} << 10;   // of a slice that is summed
+constexpr int64_t kChunkBytes = int64_t{512} << 10;   // of a slice that is summed
 constexpr int64_t kMoveBytes = int64_t{1} << 20;      // of data that are moved only
 constexpr int64_t kStagingBytes = int64_t{32} << 20;  // for others' chunks, about
 
