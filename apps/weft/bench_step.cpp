@@ -52,7 +52,7 @@ class BenchStep final : public Bench {
     const double seconds =
         strategy_ == "single"
             ? measure()
-            : measure_on_processes(static_cast<int>(workers_), 1, [&](dist::Communicator& comm) {
+            : measure_on_processes({.workers = static_cast<int>(workers_)}, 1, [&](dist::Communicator& comm) {
                 return std::vector<double>{measure_on(comm)};
               }).front();
     rows.push_back({.bench = "step",
