@@ -30,7 +30,7 @@ class BenchStep final : public Bench {
     line->add("--workers", workers_, "ranks", 1, 1 << 20);
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw"}, "optimizer");
+    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"}, "optimizer");
     add_gpt_flags(*line, gpt_);
   }
 
@@ -153,6 +153,8 @@ class BenchStep final : public Bench {
     if (optimizer_ == "adamw") {
       return std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-3});
     }
+    if (optimizer_ == "lars") return std::make_unique<optim::Lars>(parameters);
+    if (optimizer_ == "lamb") return std::make_unique<optim::Lamb>(parameters);
     return std::make_unique<optim::Sgd>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   }
 
