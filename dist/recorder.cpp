@@ -28,9 +28,11 @@ std::string describe(const Event& event) {
 
 int64_t Recorder::begin(Event event) {
   const std::lock_guard lock(mutex_);
-  Total& total = totals_[static_cast<size_t>(event.collective)];
-  ++total.calls;
-  total.sent_bytes += event.sent_bytes;
+  const auto collective = static_cast<size_t>(event.collective);
+  for (Total* total : {&totals_[collective], &by_unit_[event.unit][collective]}) {
+    ++total->calls;
+    total->sent_bytes += event.sent_bytes;
+  }
   const auto at = static_cast<size_t>(next_) % capacity_;
   if (at < ring_.size()) {
     ring_[at] = std::move(event);
@@ -75,9 +77,15 @@ std::array<Recorder::Total, kCollectives> Recorder::totals() const {
   return totals_;
 }
 
+std::map<std::string, std::array<Recorder::Total, kCollectives>> Recorder::totals_by_unit() const {
+  const std::lock_guard lock(mutex_);
+  return by_unit_;
+}
+
 void Recorder::reset_totals() {
   const std::lock_guard lock(mutex_);
   totals_ = {};
+  by_unit_.clear();
 }
 
 double Recorder::waited_seconds() const {

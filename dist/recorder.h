@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class Recorder {
   // Per collective, all communicators together: calls, and the bytes a rank of this algorithm must
   // send: (W-1)/W of the buffer for reduce-scatter and all-gather, twice that for all-reduce.
   std::array<Total, kCollectives> totals() const;
+  // The same for each unit that calls have named in their tags; calls without a tag under "".
+  std::map<std::string, std::array<Total, kCollectives>> totals_by_unit() const;
   void reset_totals();
   // Seconds in which this rank's own thread waited for communication.
   double waited_seconds() const;
@@ -67,6 +70,7 @@ class Recorder {
   std::vector<Event> ring_;
   int64_t next_ = 0;
   std::array<Total, kCollectives> totals_{};
+  std::map<std::string, std::array<Total, kCollectives>> by_unit_;
   double waited_ = 0;
   std::function<void(const Event&)> listener_;
 };

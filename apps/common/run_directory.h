@@ -4,6 +4,7 @@
 #include "apps/common/common_flags.h"
 #include "apps/common/step_clock.h"
 #include "dist/communicator.h"
+#include "dist/parallel.h"
 
 #include <cstdio>
 #include <string>
@@ -28,6 +29,11 @@ struct RunResult {
   double test_accuracy = 0;
   double images_per_second = 0;
   double wall_seconds = 0;
+  int64_t parameters = 0;  // elements of the whole model's
+  // Bytes of model state that rest on this rank, by the formulas of dist::Parallel::state_bytes()
+  // and the optimizer: what resident_bytes, which the ledger has counted, should be.
+  dist::Parallel::StateBytes state;
+  int64_t optimizer_bytes = 0;
 };
 
 class RunDirectory {

@@ -20,28 +20,42 @@ Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
   return bytes;
 }
 
-Json this_rank(const StepClock& clock, const dist::Communicator& comm) {
+Json this_rank(const RunResult& result, const StepClock& clock, const dist::Communicator& comm) {
   Json seconds = Json::object();
   for (size_t i = 0; i < kPhaseNames.size(); ++i)
     seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
   Json peak = ledger_bytes(&Ledger::peak);
   peak["total"] = current_ledger().peak_total();
   return {{"rank", comm.rank()},
+          {"state_bytes",
+           {{"parameters", result.state.parameters},
+            {"gradients", result.state.gradients},
+            {"padding", result.state.padding},
+            {"optimizer", result.optimizer_bytes}}},
           {"resident_bytes", ledger_bytes(&Ledger::current)},
           {"peak_bytes", peak},
           {"seconds", seconds}};
 }
 
+using Totals = std::array<dist::Recorder::Total, dist::kCollectives>;
+
 // Calls of rank 0, and the bytes it sent in them.
-Json communication(dist::Communicator& comm) {
+Json calls_and_bytes(const Totals& totals) {
   Json json = Json::object();
-  const auto totals = comm.recorder().totals();
   for (int i = 0; i < dist::kCollectives; ++i) {
     const auto& total = totals[static_cast<size_t>(i)];
     if (total.calls == 0) continue;
     json[name_of(static_cast<dist::Collective>(i))] = {{"calls", total.calls},
                                                        {"bytes", total.sent_bytes}};
   }
+  return json;
+}
+
+// The same for each unit: flat buffers of the model, and small things by their names.
+Json units(dist::Communicator& comm) {
+  Json json = Json::object();
+  for (const auto& [unit, totals] : comm.recorder().totals_by_unit())
+    json[unit] = calls_and_bytes(totals);
   return json;
 }
 
@@ -64,9 +78,10 @@ std::vector<std::string> gather_texts(const std::string& text, dist::Communicato
 
 void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
                   const StepClock& clock, dist::Communicator& comm) {
-  const Json traffic = communication(comm);
+  const Json traffic = calls_and_bytes(comm.recorder().totals());
+  const Json by_unit = units(comm);
   Json ranks = Json::array();
-  for (const std::string& text : gather_texts(this_rank(clock, comm).dump(), comm))
+  for (const std::string& text : gather_texts(this_rank(result, clock, comm).dump(), comm))
     ranks.push_back(Json::parse(text));
   if (!directory) return;
   directory->flush_metrics();
@@ -80,6 +95,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
       {"steps", result.steps},
       {"epochs", result.epochs},
       {"global_batch", flags.global_batch},
+      {"parameters", result.parameters},
       {"restarts", 0},
       {"final",
        {{"train_loss", result.train_loss},
@@ -89,6 +105,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
       {"wall_seconds", result.wall_seconds},
       {"ranks", ranks},
       {"communication", traffic},
+      {"communication_by_unit", by_unit},
   };
   directory->write_whole("result.json", json.dump(2) + "\n");
 }

@@ -87,7 +87,10 @@ class Training {
                            .test_loss = evaluation.loss,
                            .test_accuracy = evaluation.accuracy,
                            .images_per_second = rate(),
-                           .wall_seconds = seconds_now() - start_};
+                           .wall_seconds = seconds_now() - start_,
+                           .parameters = parameter_elements(),
+                           .state = parallel_.state_bytes(),
+                           .optimizer_bytes = optimizer_->state_bytes()};
     write_result(directory ? &*directory : nullptr, result, flags_, clock_, comm_);
     progress.line("result: " + flags_.run_dir + "/result.json");
   }
@@ -101,13 +104,17 @@ class Training {
     return model;
   }
 
-  std::string headline() const {
-    int64_t parameters = 0;
+  int64_t parameter_elements() const {
+    int64_t elements = 0;
     for (const auto& [name, tensor] : model_.named_parameters())
-      parameters += tensor.numel();
+      elements += tensor.numel();
+    return elements;
+  }
+
+  std::string headline() const {
     std::string text =
-        concat({names_.app, ": ", task_.headline(), ", ", parameters, " parameters, ", flags_.dtype,
-                ", batch ", flags_.global_batch, ", ", total_steps_, " steps, "});
+        concat({names_.app, ": ", task_.headline(), ", ", parameter_elements(), " parameters, ",
+                flags_.dtype, ", batch ", flags_.global_batch, ", ", total_steps_, " steps, "});
     if (comm_.size() > 1) {
       text += concat({flags_.strategy, " on ", comm_.size(), " ranks (", comm_.backend(), ") of "});
     }

@@ -134,7 +134,19 @@ TEST_F(Training, ResultTellsMemoryAndTrafficOfEveryRank) {
     // Halves, up to the padding of shards.
     for (const char* category : {"parameters", "gradients", "optimizer"})
       EXPECT_NEAR(bytes(fsdp, category), bytes(ddp, category) / 2.0, 512) << category;
+    // What the ledger has counted is what the formula says.
+    for (const auto* run : {&ddp, &fsdp}) {
+      const auto& told = run->at("ranks").at(rank).at("state_bytes");
+      for (const char* category : {"parameters", "gradients", "optimizer"})
+        EXPECT_EQ(bytes(*run, category), told.at(category).get<int64_t>()) << category;
+      const int64_t elements = run->at("parameters").get<int64_t>();
+      EXPECT_EQ(told.at("parameters").get<int64_t>() + told.at("gradients").get<int64_t>() -
+                    told.at("padding").get<int64_t>(),
+                2 * 4 * elements / (run == &fsdp ? 2 : 1));
+    }
   }
+  // Three steps and the evaluation: losses a step, by a unit of their own.
+  EXPECT_EQ(ddp.at("communication_by_unit").at("losses").at("all_reduce").at("calls"), 3);
   EXPECT_GT(fsdp.at("communication").at("reduce_scatter").at("bytes"), 0);
   EXPECT_GT(fsdp.at("communication").at("all_gather").at("calls"), 0);
   EXPECT_FALSE(ddp.at("communication").contains("all_gather") &&

@@ -68,6 +68,30 @@ TEST(Recorder, CountsCallsAndTheBytesThatARankMustSend) {
   });
 }
 
+TEST(Recorder, CountsForEachUnit) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    std::vector<float> memory(100);
+    comm.recorder().reset_totals();
+    comm.all_reduce({memory.data(), 100, f32}, ReduceOp::sum, {"a", 0, 100});
+    comm.all_reduce({memory.data(), 60, f32}, ReduceOp::sum, {"a", 0, 60});
+    comm.broadcast({memory.data(), 10, f32}, 0, {"b"});
+    comm.barrier();
+    auto units = comm.recorder().totals_by_unit();
+    ASSERT_EQ(units.size(), 3u);
+    const auto total = [&](const char* unit, Collective collective) {
+      return units.at(unit)[static_cast<size_t>(collective)];
+    };
+    EXPECT_EQ(total("a", Collective::all_reduce).calls, 2);
+    EXPECT_EQ(total("a", Collective::all_reduce).sent_bytes, 400 + 240);
+    EXPECT_EQ(total("a", Collective::broadcast).calls, 0);
+    EXPECT_EQ(total("b", Collective::broadcast).calls, 1);
+    EXPECT_EQ(total("b", Collective::broadcast).sent_bytes, comm.rank() == 0 ? 40 : 0);
+    EXPECT_EQ(total("", Collective::barrier).calls, 1);
+    comm.recorder().reset_totals();
+    EXPECT_TRUE(comm.recorder().totals_by_unit().empty());
+  });
+}
+
 TEST(Recorder, TellsItsListenerOfEveryEndInOrder) {
   run_thread_ranks(2, [](Communicator& comm) {
     std::mutex mutex;
