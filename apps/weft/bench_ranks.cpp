@@ -20,11 +20,8 @@ using Body = std::function<std::vector<double>(dist::Communicator&)>;
 std::unique_ptr<dist::Communicator> join(const BenchRanks& ranks, const std::string& job, int port,
                                          int rank) {
   if (ranks.backend == "shm") return dist::join_shm(job, rank, ranks.workers);
-  return dist::join_gloo({.job = job,
-                          .address = "127.0.0.1",
-                          .port = port,
-                          .rank = rank,
-                          .size = ranks.workers});
+  return dist::join_gloo(
+      {.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = ranks.workers});
 }
 
 // Rank 0 writes what it measured to a pipe.

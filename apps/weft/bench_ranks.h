@@ -14,9 +14,9 @@ struct BenchRanks {
   std::string backend = "shm";  // or "gloo", over loopback TCP
 };
 
-// Forks ranks, which meet and run `body`; returns the `results` numbers that rank 0's body returned.
-// Throws Error if a rank fails, after it has said why on standard error. To be called while the
-// process has no other threads.
+// Forks ranks, which meet and run `body`; returns the `results` numbers that rank 0's body
+// returned. Throws Error if a rank fails, after it has said why on standard error. To be called
+// while the process has no other threads.
 std::vector<double> measure_on_processes(
     const BenchRanks& ranks, size_t results,
     const std::function<std::vector<double>(dist::Communicator&)>& body);
