@@ -76,10 +76,12 @@ class Training {
       progress.line(text);
       if (directory) directory->log(text);
     }
-    parallel_.with_full_parameters([&] {
-      if (first && !flags_.export_to.empty()) model_.save(flags_.export_to, task_.metadata());
-      task_.finish(directory ? &*directory : nullptr);
-    });
+    if (!flags_.export_to.empty() || task_.has_finish()) {
+      parallel_.with_full_parameters([&] {
+        if (first && !flags_.export_to.empty()) model_.save(flags_.export_to, task_.metadata());
+        if (task_.has_finish()) task_.finish(directory ? &*directory : nullptr);
+      });
+    }
     const RunResult result{.app = names_.app,
                            .steps = step_,
                            .epochs = flags_.epochs,

@@ -38,8 +38,10 @@ class Task {
   virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }
   // Modules that become units of fsdp; empty: by size.
   virtual std::vector<std::string> unit_types() const { return {}; }
-  // Once training has ended, on every rank, with the whole model there; only rank 0 has a
-  // directory.
+  // Whether there is something to do with the whole model once training has ended. Where not, and
+  // nothing is exported, ranks that hold a share of it never gather it all.
+  virtual bool has_finish() const { return false; }
+  // That, on every rank; only rank 0 has a directory.
   virtual void finish(RunDirectory* /*directory*/) {}
 };
 

@@ -104,8 +104,10 @@ class GptTask final : public Task {
     return {{kCharacters, tokenizer_.description()}};
   }
 
+  bool has_finish() const override { return options_.sample.length > 0; }
+
   void finish(RunDirectory* directory) override {
-    if (!directory || options_.sample.length == 0) return;
+    if (!directory) return;
     const std::string written = sample();
     if (!common_.quiet) std::printf("%s\n", written.c_str());
     directory->write("sample.txt", written);
