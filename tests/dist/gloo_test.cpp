@@ -199,7 +199,7 @@ void work(Communicator& comm, int point, const Fault& fault) {
     here();
     comm.all_reduce(large, ReduceOp::sum, {.unit = "blocks.0", .begin = 0, .end = 300'000});
     here();
-    comm.reduce_scatter(large, large.part(0, 75'000));
+    comm.reduce_scatter(large, large.part(comm.rank() * 75'000, 75'000));
     here();
     group->all_reduce(large.part(0, 50'000));
     here();
