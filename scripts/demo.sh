@@ -14,7 +14,7 @@ images=$(dpkg-query -L dataset-fashion-mnist | grep '/train-images-idx3-ubyte' |
 data=$(dirname "$images")
 run=runs/demo-$(date +%Y%m%d-%H%M%S)
 
-build/release/bin/mnist --model cnn --epochs 5 --threads 2 --data "$data" --run-dir "$run" "$@"
+build/release/bin/mnist --model cnn --epochs 5 --workers 2 --strategy fsdp --data "$data" --run-dir "$run" "$@"
 
 python3 - "$run" <<'PYTHON'
 import json, sys
@@ -24,7 +24,7 @@ with open(run + "/result.json") as file:
 final = result.get("final", {})
 print()
 print(f"Trained {result['app']} (cnn) on Fashion-MNIST: {result['epochs']} epochs, {result['steps']} steps, "
-      f"{result['wall_seconds']:.0f} s, {result['world_size']} process(es).")
+      f"{result['wall_seconds']:.0f} s, {result['strategy']} on {result['world_size']} ranks.")
 if final.get("test_accuracy") is not None:
     print(f"It names {100 * final['test_accuracy']:.2f}% of the 10,000 test images rightly.")
 print(f"The result is in {run}/result.json, the steps in {run}/metrics.jsonl.")
