@@ -195,9 +195,9 @@ that travel by all-reduce as well: the losses of the shards, which parameters we
 {state_section(even)}
 ## A model that needs some
 
-`gpt {' '.join(MODELS['uneven'])}`. Inside a flat buffer each parameter starts on a border of 16 elements, and a buffer's
-length is a multiple of 16 W; *padding of P* is what all buffers together hold beyond 4Ψ. P and G rest with their share of
-it, and it travels. The optimizer holds none: where it is sharded, the ranks' shares differ a little and add up to 8Ψ
+`gpt {' '.join(MODELS['uneven'])}`. Inside a flat buffer each parameter starts on a border of 16
+elements, and a buffer's length is a multiple of 16 for each of its shards; *padding of P* is what all buffers together hold
+beyond 4Ψ. P and G rest with their share of it, and it travels. The optimizer holds none: where it is sharded, the ranks' shares differ a little and add up to 8Ψ
 exactly; the table shows the largest.
 
 {state_section(uneven)}
