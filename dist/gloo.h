@@ -9,8 +9,8 @@
 namespace weft::dist {
 
 struct GlooOptions {
-  std::string job = {};       // the same on all ranks; ranks of another job are refused
-  std::string address = {};       // of rank 0: a host's name or number
+  std::string job = {};      // the same on all ranks; ranks of another job are refused
+  std::string address = {};  // of rank 0: a host's name or number
   int port = 0;              // where rank 0 listens, on `address`
   int rank = 0;
   int size = 1;
@@ -24,8 +24,8 @@ struct GlooOptions {
 // connections are neither encrypted nor authenticated: this is for a network of one's own.
 //
 // The bits of a sum are those of every other backend. The last communicator of a job, when it goes,
-// waits a while for the other ranks'; rank 0's until all have left or the timeout is over. A process without a handler for SIGPIPE gets one that
-// does nothing.
+// waits a while for the other ranks'; rank 0's until all have left or the timeout is over. A
+// process without a handler for SIGPIPE gets one that does nothing.
 std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options = {});
 
 // A port of `address`, one of this host's, that is free at the moment: for ranks that are started

@@ -22,17 +22,16 @@ std::unique_ptr<Communicator> join_mpi(int rank, int size, CommunicatorOptions o
   std::string where;
   if (rank == 0) {
     char host[256] = {};
-    WEFT_CHECK(gethostname(host, sizeof host - 1) == 0, "join_mpi", "expected a host name, got none");
+    WEFT_CHECK(gethostname(host, sizeof host - 1) == 0, "join_mpi",
+               "expected a host name, got none");
     int port = 0;
     const std::string address = transport->alone_on_host() ? "127.0.0.1" : host;
     listener = detail::listen_at(address, port, "join_mpi");
     where = detail::Frame(0).put(address).put(port).put(concat({"mpi-", getpid()})).bytes();
   }
   detail::Frame frame = detail::Frame::of(transport->broadcast(where));
-  detail::Control::Options joining{.op = "join_mpi",
-                                   .rank = rank,
-                                   .size = size,
-                                   .timeout_seconds = options.timeout_seconds};
+  detail::Control::Options joining{
+      .op = "join_mpi", .rank = rank, .size = size, .timeout_seconds = options.timeout_seconds};
   joining.address = frame.text();
   joining.port = static_cast<int>(frame.number());
   joining.job = frame.text();

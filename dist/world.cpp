@@ -50,7 +50,8 @@ std::string choose_backend(const RankEnvironment& environment, const std::string
   }
   if (backend == "gloo") return backend;
   if (backend == "mpi") {
-    WEFT_CHECK(has_mpi(), "world", "expected a build with MPI for the backend mpi, got one without");
+    WEFT_CHECK(has_mpi(), "world",
+               "expected a build with MPI for the backend mpi, got one without");
     WEFT_CHECK(environment.launcher == "mpirun" || environment.launcher == "mpiexec" ||
                    environment.launcher == "srun",
                "world", "expected ranks that mpirun has started for the backend mpi, got ",

@@ -177,12 +177,11 @@ class BenchComm final : public Bench {
                 int result) const {
     try {
       const auto size = static_cast<int>(workers_);
-      const auto comm = backend_ == "shm" ? dist::join_shm(job, rank, size)
-                                          : dist::join_gloo({.job = job,
-                                                             .address = "127.0.0.1",
-                                                             .port = port,
-                                                             .rank = rank,
-                                                             .size = size});
+      const auto comm =
+          backend_ == "shm"
+              ? dist::join_shm(job, rank, size)
+              : dist::join_gloo(
+                    {.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = size});
       const auto medians = measure(*comm, sizes);
       const size_t bytes = medians.size() * sizeof(double);
       const bool sent =

@@ -40,11 +40,10 @@ void BoardCommunicator::exchange_pair(Present& present) {
   announce(own.posted, calls + 1);
   await_counter(other.posted, calls + 1);
   const Contract& theirs = other.contracts[slot];
-  const std::string text =
-      sends ? pair_mismatch_text(present.contract, rank(), theirs, peer, ranks_, present.sequence,
-                                 name())
-            : pair_mismatch_text(theirs, peer, present.contract, rank(), ranks_, present.sequence,
-                                 name());
+  const std::string text = sends ? pair_mismatch_text(present.contract, rank(), theirs, peer,
+                                                      ranks_, present.sequence, name())
+                                 : pair_mismatch_text(theirs, peer, present.contract, rank(),
+                                                      ranks_, present.sequence, name());
   if (!text.empty()) fail(text, true);
 
   // Chunks: one where the receiver can reach the memory, windows full of it where not.

@@ -1,9 +1,9 @@
 // Meeting on the board: arrivals, waiting for them, and finding out who does not come and why.
 #include "dist/detail/board_wait.h"
+
 #include "dist/detail/verdict_text.h"
 
 #include <sched.h>
-
 
 namespace weft::dist::detail {
 void BoardCommunicator::arrive() {
@@ -37,8 +37,8 @@ std::string BoardCommunicator::story(int rank, const Present& present, const std
   if (fate.empty() && board_.seat(rank).state.load(std::memory_order_acquire) == Seat::left)
     absence.fate = "has left";
   absence.ago = clock_seconds() - absence.seen.since;
-  absence.same = absence.seen.communicator == board_.number() &&
-                 absence.seen.sequence == present.sequence;
+  absence.same =
+      absence.seen.communicator == board_.number() && absence.seen.sequence == present.sequence;
   return story_of(absence);
 }
 

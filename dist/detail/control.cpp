@@ -52,8 +52,9 @@ Control::~Control() {
     std::unique_lock lock(mutex_);
     for (;;) {
       const bool failed = !verdicts_.empty() || of_the_job_.has_value();
-      const double patience =
-          failed ? 2 : options_.rank == 0 ? options_.timeout_seconds : std::min(5.0, options_.timeout_seconds);
+      const double patience = failed               ? 2
+                              : options_.rank == 0 ? options_.timeout_seconds
+                                                   : std::min(5.0, options_.timeout_seconds);
       if (all_gone() || clock_seconds() - start > patience) break;
       changed_.wait_for(lock, std::chrono::milliseconds(20));
     }
@@ -283,7 +284,8 @@ void Control::lose_hub() {
     const bool inside = seen.state == Whereabouts::State::inside;
     const std::string op = inside ? seen.call.substr(0, seen.call.find(' ')) : "communicator";
     const std::vector<std::string> story = {"rank 0: it " + fate};
-    verdict = Verdict{missing_text(op, options_.size, inside ? seen.call : "the job", story), false};
+    verdict =
+        Verdict{missing_text(op, options_.size, inside ? seen.call : "the job", story), false};
   }
   {
     const std::lock_guard lock(mutex_);

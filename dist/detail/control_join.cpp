@@ -111,9 +111,9 @@ void Control::host() {
         const int64_t rank = frame->number();
         const int64_t size = frame->number();
         if (job != options_.job) {
-          socket.write(Frame(refused).put(concat({"[", op, "] expected ranks of job '", options_.job,
-                                                  "' at ", options_.address, ":", listener_port_,
-                                                  ", got one of job '", job, "'"})));
+          socket.write(Frame(refused).put(
+              concat({"[", op, "] expected ranks of job '", options_.job, "' at ", options_.address,
+                      ":", listener_port_, ", got one of job '", job, "'"})));
           continue;
         }
         std::string text;
@@ -198,9 +198,9 @@ std::vector<std::string> Control::exchange(const std::string& own) {
       Peer& peer = peers_[static_cast<size_t>(r)];
       std::optional<Frame> frame = peer.socket.read(deadline);
       if (!frame || frame->kind() != piece) {
-        refuse_all(concat({"[", options_.op, "] expected ", options_.size, " ranks of job '",
-                           options_.job, "', got no rank ", r, ": it died (process ", peer.process,
-                           ")"}));
+        refuse_all(
+            concat({"[", options_.op, "] expected ", options_.size, " ranks of job '", options_.job,
+                    "', got no rank ", r, ": it died (process ", peer.process, ")"}));
       }
       all[static_cast<size_t>(r)] = frame->text();
     }

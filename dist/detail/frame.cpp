@@ -134,7 +134,8 @@ FileDescriptor connect_to(const std::string& address, int port, double seconds) 
       if (poll(&look, 1, static_cast<int>(seconds * 1000)) <= 0) continue;
       int error = 0;
       socklen_t size = sizeof error;
-      if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) continue;
+      if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0)
+        continue;
     }
     const int flags = fcntl(socket.get(), F_GETFL);
     if (flags < 0 || fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) < 0) continue;

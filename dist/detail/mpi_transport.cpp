@@ -60,8 +60,8 @@ class MpiTransfer final : public Transport::Transfer {
   MpiTransport& owner_;
 };
 
-// One thread at a time is inside MPI. Nothing moves while no thread is, so who waits looks again and
-// again, and makes way for others between two looks.
+// One thread at a time is inside MPI. Nothing moves while no thread is, so who waits looks again
+// and again, and makes way for others between two looks.
 class MpiTransport final : public MpiTransportBase {
  public:
   MpiTransport(int rank, int size) {
@@ -153,8 +153,8 @@ class MpiTransport final : public MpiTransportBase {
   std::unique_ptr<Transfer> begin(uint64_t tag, size_t bytes, const char* call,
                                   const Begin& begin_call) {
     auto transfer = std::make_unique<MpiTransfer>(*this);
-    WEFT_CHECK(tag <= highest_tag_, "mpi", "expected at most ", static_cast<int64_t>(highest_tag_ / 8),
-               " communicators in a job, got more");
+    WEFT_CHECK(tag <= highest_tag_, "mpi", "expected at most ",
+               static_cast<int64_t>(highest_tag_ / 8), " communicators in a job, got more");
     const std::lock_guard lock(mutex_);
     const int code = begin_call(static_cast<int>(bytes), &transfer->request);
     if (code != MPI_SUCCESS) transfer->error = concat({"[mpi] ", call, " has failed"});

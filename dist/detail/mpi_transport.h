@@ -1,4 +1,5 @@
-// Messages by MPI, on a duplicate of MPI_COMM_WORLD. MPI's header is seen by mpi_transport.cpp alone.
+// Messages by MPI, on a duplicate of MPI_COMM_WORLD. MPI's header is seen by mpi_transport.cpp
+// alone.
 #pragma once
 
 #include "dist/detail/transport.h"

@@ -38,7 +38,8 @@ class Network {
 
  private:
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Control> control_;  // goes first: it waits until others need the transport no more
+  std::unique_ptr<Control>
+      control_;  // goes first: it waits until others need the transport no more
   std::atomic<uint64_t> next_{0};
   mutable std::mutex mutex_;
   Verdict first_;

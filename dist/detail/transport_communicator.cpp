@@ -79,7 +79,7 @@ void TransportCommunicator::await(const Present& present, std::span<Flight> flig
 
 void TransportCommunicator::look_around(const Present& present, std::span<Flight> waiting,
                                         double since, double& gone_since, bool lost) {
-  constexpr double kNews = 5;    // until it is known why a connection is lost
+  constexpr double kNews = 5;      // until it is known why a connection is lost
   constexpr double kOnTheWay = 1;  // for what a rank has sent before it left
   const double now = clock_seconds();
   const double waited = now - since;
@@ -187,8 +187,8 @@ void TransportCommunicator::post_receives(uint64_t call) {
   receives_[slot].clear();
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank() + i) % size();
-    receives_[slot].push_back(recv(peer, Channel::meeting,
-                                   received_[slot][static_cast<size_t>(peer)].data(), kMessage));
+    receives_[slot].push_back(
+        recv(peer, Channel::meeting, received_[slot][static_cast<size_t>(peer)].data(), kMessage));
   }
 }
 
@@ -241,7 +241,8 @@ void TransportCommunicator::exchange_pair(Present& present) {
   Message sent(sizeof own + (sends && inside ? static_cast<size_t>(bytes) : 0));
   Message received(kMessage);
   std::memcpy(sent.data(), &own, sizeof own);
-  if (sent.size() > sizeof own) std::memcpy(sent.data() + sizeof own, values.data, sent.size() - sizeof own);
+  if (sent.size() > sizeof own)
+    std::memcpy(sent.data() + sizeof own, values.data, sent.size() - sizeof own);
   {
     std::array<Flight, 2> flights = {
         recv(peer, sends ? Channel::receiver : Channel::sender, received.data(), kMessage),
@@ -253,15 +254,15 @@ void TransportCommunicator::exchange_pair(Present& present) {
   }
   Envelope theirs;
   std::memcpy(&theirs, received.data(), sizeof theirs);
-  const std::string text =
-      sends ? pair_mismatch_text(own.contract, rank(), theirs.contract, peer, ranks_,
-                                 present.sequence, name())
-            : pair_mismatch_text(theirs.contract, peer, own.contract, rank(), ranks_,
-                                 present.sequence, name());
+  const std::string text = sends ? pair_mismatch_text(own.contract, rank(), theirs.contract, peer,
+                                                      ranks_, present.sequence, name())
+                                 : pair_mismatch_text(theirs.contract, peer, own.contract, rank(),
+                                                      ranks_, present.sequence, name());
   if (!text.empty()) fail({text, true});
   if (bytes == 0) return;
   if (inside) {
-    if (!sends) std::memcpy(values.data, received.data() + sizeof theirs, static_cast<size_t>(bytes));
+    if (!sends)
+      std::memcpy(values.data, received.data() + sizeof theirs, static_cast<size_t>(bytes));
     return;
   }
   // Two chunks are under way at a time.

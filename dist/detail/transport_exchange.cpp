@@ -58,16 +58,14 @@ TransportCommunicator::Exchange::Exchange(TransportCommunicator& communicator, P
 }
 
 const std::byte* TransportCommunicator::Exchange::message(int r) const {
-  return r == rank() ? c_.sent_[slot_].data()
-                     : c_.received_[slot_][static_cast<size_t>(r)].data();
+  return r == rank() ? c_.sent_[slot_].data() : c_.received_[slot_][static_cast<size_t>(r)].data();
 }
 
 void TransportCommunicator::Exchange::meet() {
   Message& own = c_.sent_[slot_];
   c_.await(present_, c_.sends_[slot_]);  // of the call before the last
   // Results travel beside the parts where they must be the same on all ranks.
-  const auto results =
-      nodes() && !scatters() ? results_.size() : size_t{0};
+  const auto results = nodes() && !scatters() ? results_.size() : size_t{0};
   const size_t head = sizeof(Envelope) + (parts_.size() + results) * sizeof(Node);
   WEFT_CHECK(head <= kMessage, c_.op_name(call_), "expected at most ",
              (kMessage - sizeof(Envelope)) / sizeof(Node), " parts and results, got ",
@@ -76,9 +74,8 @@ void TransportCommunicator::Exchange::meet() {
   for (const Part& part : parts_)
     bytes += static_cast<size_t>(part.values.bytes());
   const bool inside = bytes <= kMessage;
-  const Envelope envelope{present_.contract, present_.sequence,
-                          static_cast<int32_t>(parts_.size()), static_cast<int32_t>(results),
-                          inside ? 1 : 0};
+  const Envelope envelope{present_.contract, present_.sequence, static_cast<int32_t>(parts_.size()),
+                          static_cast<int32_t>(results), inside ? 1 : 0};
   std::memcpy(own.data(), &envelope, sizeof envelope);
   auto* at = own.data() + sizeof envelope;
   for (size_t i = 0; i < parts_.size() + results; ++i) {
@@ -132,8 +129,7 @@ void TransportCommunicator::Exchange::fold(std::vector<Part> inputs,
   }
   const FoldPlan plan(inputs, places, nodes() ? call_.leaves : size(), call_.op,
                       call_.op == ReduceOp::mean ? size() : 0, c_.op_name(call_));
-  parallel_for(0, count, 32 * kBlock,
-               [&](int64_t begin, int64_t end) { plan.run(begin, end); });
+  parallel_for(0, count, 32 * kBlock, [&](int64_t begin, int64_t end) { plan.run(begin, end); });
 }
 
 void TransportCommunicator::Exchange::fold_inside() {
@@ -183,9 +179,9 @@ TransportCommunicator::Exchange::Slices TransportCommunicator::Exchange::slices(
   return {((count_ + size() - 1) / size() + 63) / 64 * 64, count_, chunk};
 }
 
-void TransportCommunicator::Exchange::pipeline(
-    int64_t chunks, const std::function<void(int64_t, size_t)>& start,
-    const std::function<void(int64_t, size_t)>& finish) {
+void TransportCommunicator::Exchange::pipeline(int64_t chunks,
+                                               const std::function<void(int64_t, size_t)>& start,
+                                               const std::function<void(int64_t, size_t)>& finish) {
   for (int64_t c = 0; c < std::min(kDepth, chunks); ++c)
     start(c, static_cast<size_t>(c % kDepth));
   for (int64_t c = 0; c < chunks; ++c) {
@@ -265,8 +261,7 @@ void TransportCommunicator::Exchange::reduce() {
     for (int i = 1; i < size(); ++i) {
       const int r = left(i);
       for (int j = 0; j < envelope(r).parts; ++j, ++index) {
-        if (own > 0)
-          incoming[slot].push_back(c_.recv(r, Channel::data, staged(slot, index), own));
+        if (own > 0) incoming[slot].push_back(c_.recv(r, Channel::data, staged(slot, index), own));
       }
     }
     for (int i = 1; i < size(); ++i) {
@@ -274,8 +269,7 @@ void TransportCommunicator::Exchange::reduce() {
       const int64_t bytes = cut.length(r, c) * size_each;
       for (const Part& part : parts_) {
         if (bytes > 0)
-          outgoing[slot].push_back(
-              c_.send(r, Channel::data, part_at(part, cut.at(r, c)), bytes));
+          outgoing[slot].push_back(c_.send(r, Channel::data, part_at(part, cut.at(r, c)), bytes));
       }
     }
   };
@@ -350,7 +344,8 @@ void TransportCommunicator::Exchange::broadcast() {
     c_.await(present_, own[slot]);
     for (int i = 1; i < size(); ++i) {
       if (right(i) != root)
-        others[slot].push_back(c_.send(right(i), Channel::results, at(rank(), c), bytes(rank(), c)));
+        others[slot].push_back(
+            c_.send(right(i), Channel::results, at(rank(), c), bytes(rank(), c)));
     }
   };
   pipeline(cut.chunks(), start, finish);

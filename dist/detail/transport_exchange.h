@@ -20,9 +20,9 @@ class TransportCommunicator::Exchange {
  private:
   // A slice of a buffer for each rank, and its chunks.
   struct Slices {
-    int64_t slice = 0;    // elements between the beginnings of two slices
-    int64_t count = 0;    // of the buffer
-    int64_t chunk = 0;    // elements at a time
+    int64_t slice = 0;  // elements between the beginnings of two slices
+    int64_t count = 0;  // of the buffer
+    int64_t chunk = 0;  // elements at a time
     int64_t begin(int r) const { return std::min(count, slice * r); }
     int64_t chunks() const { return slice == 0 ? 0 : (slice + chunk - 1) / chunk; }
     int64_t at(int r, int64_t c) const { return begin(r) + c * chunk; }
@@ -63,9 +63,7 @@ class TransportCommunicator::Exchange {
   int right(int i) const { return (rank() + i) % size(); }
   int left(int i) const { return (rank() + size() - i) % size(); }
   const std::byte* message(int r) const;
-  const Envelope& envelope(int r) const {
-    return *reinterpret_cast<const Envelope*>(message(r));
-  }
+  const Envelope& envelope(int r) const { return *reinterpret_cast<const Envelope*>(message(r)); }
   const Node* nodes_of(int r) const {
     return reinterpret_cast<const Node*>(message(r) + sizeof(Envelope));
   }

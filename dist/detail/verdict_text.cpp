@@ -26,11 +26,11 @@ std::string story_of(const Absence& absence) {
   std::string text = absence.who + ": it ";
   text += gone ? absence.fate : "did not come within " + seconds(absence.waited);
   if (absence.silent) text += " and does not answer";
-  if (absence.seen.state == Whereabouts::State::nowhere)
-    return text + ", without any call so far";
+  if (absence.seen.state == Whereabouts::State::nowhere) return text + ", without any call so far";
   if (gone || absence.silent || absence.seen.state == Whereabouts::State::after) {
     text += concat({", last seen in ", absence.seen.call});
-    if (!gone && absence.ago >= 0) text += concat({", which it left ", seconds(absence.ago), " ago"});
+    if (!gone && absence.ago >= 0)
+      text += concat({", which it left ", seconds(absence.ago), " ago"});
   } else {
     text += concat({absence.same ? ", it is in the midst of " : ", it is elsewhere: in ",
                     absence.seen.call, " for ", seconds(absence.ago)});

@@ -2,7 +2,6 @@
 // that fail.
 #include "dist/gloo.h"
 
-#include "core/random.h"
 #include "dist/detail/frame.h"
 #include "dist/thread_ranks.h"
 #include "tests/support/collective_checks.h"
@@ -14,7 +13,6 @@
 
 #include <array>
 #include <csignal>
-#include <cstring>
 
 namespace weft::dist {
 namespace {
@@ -89,32 +87,16 @@ TEST_P(Gloo, Split) {
   });
 }
 
-// A number that tells sums apart which differ in a single bit.
-uint64_t digest_of_sums(Communicator& comm) {
-  uint64_t digest = 14695981039346656037u;
-  for (const int64_t count : {1, 1000, 300'000}) {
-    std::vector<float> values(static_cast<size_t>(count));
-    fill_normal({.seed = 3}, static_cast<uint64_t>(comm.rank() * count), values.data(), count);
-    comm.all_reduce({values.data(), count, f32}, ReduceOp::mean);
-    for (const float value : values) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, &value, sizeof bits);
-      digest = (digest ^ bits) * 1099511628211u;
-    }
-  }
-  return digest;
-}
-
 TEST_P(Gloo, SumsHaveTheBitsOfThreadRanks) {
   uint64_t expected = 0;
   run_thread_ranks(GetParam(), [&](Communicator& comm) {
-    const uint64_t digest = digest_of_sums(comm);
+    const uint64_t digest = test::digest_of_sums(comm);
     if (comm.rank() == 0) expected = digest;
   });
   const Job job{.ranks = GetParam()};
   const auto outcomes = test::run_processes(job.ranks, [&](int rank) {
     const auto comm = job.join(rank);
-    return std::to_string(digest_of_sums(*comm));
+    return std::to_string(test::digest_of_sums(*comm));
   });
   for (const Outcome& outcome : outcomes)
     EXPECT_EQ(outcome.text, std::to_string(expected));
@@ -138,8 +120,9 @@ TEST(GlooContract, DifferencesAreNamedOnEveryRankAndDataStayUntouched) {
       EXPECT_EQ(outcome.text,
                 concat({"[all_reduce] expected the same call on all 3 ranks, got on rank 0: "
                         "all_reduce #1 of 'world', ",
-                        count, " x f32, sum, unit 'blocks.3' [0, 4); on rank 2: all_reduce #1 of "
-                               "'world', ",
+                        count,
+                        " x f32, sum, unit 'blocks.3' [0, 4); on rank 2: all_reduce #1 of "
+                        "'world', ",
                         count - 1, " x f32, sum, unit 'blocks.3' [0, 4)"}));
     }
   }
@@ -162,8 +145,9 @@ TEST(GlooContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
   const auto outcomes = Job{.ranks = 4}.run([&](Communicator& comm) {
     const auto group = comm.split(comm.rank() % 2, 0, "shard");
     float values[8] = {};
-    const std::string text =
-        error_of([&] { group->all_reduce({values, comm.rank() == 3 ? 7 : 6, f32}); });
+    const std::string text = error_of([&] {
+      group->all_reduce({values, comm.rank() == 3 ? 7 : 6, f32});
+    });
     for (int i = 0; i < 20; ++i)
       comm.barrier();
     if (text != "no error") throw ContractError(text);
@@ -220,8 +204,8 @@ void expect_verdict(const std::vector<Outcome>& outcomes, int victim, const std:
     if (r == victim) continue;
     const auto& outcome = outcomes[static_cast<size_t>(r)];
     EXPECT_EQ(outcome.code, test::kVerdict) << "rank " << r << ": " << outcome.text;
-    EXPECT_THAT(outcome.text,
-                testing::ContainsRegex(concat({"no rank (", victim, "|[01] \\(of the job: ", victim, "\\))"})))
+    EXPECT_THAT(outcome.text, testing::ContainsRegex(concat(
+                                  {"no rank (", victim, "|[01] \\(of the job: ", victim, "\\))"})))
         << r;
     EXPECT_THAT(outcome.text, HasSubstr(what)) << r;
     if (r / 2 == victim / 2) continue;
@@ -354,8 +338,8 @@ TEST(GlooJoin, MissingRanksAreNamed) {
   });
   for (const size_t r : {0, 1}) {
     EXPECT_EQ(outcomes[r].code, test::kVerdict);
-    EXPECT_EQ(outcomes[r].text, "[join_gloo] expected 3 ranks of job '" + job.name +
-                                    "' within 0.4 s, got no rank 2");
+    EXPECT_EQ(outcomes[r].text,
+              "[join_gloo] expected 3 ranks of job '" + job.name + "' within 0.4 s, got no rank 2");
   }
   const auto alone = test::run_processes(1, [&](int) {
     job.join(1);
@@ -434,9 +418,7 @@ TEST(GlooJoin, RefusesRanksAndAddresses) {
               join_gloo({.job = "a", .address = "127.0.0.1", .port = 1, .rank = 2, .size = 2});
             }),
             "[join_gloo] expected a rank out of 2, got 2");
-  EXPECT_EQ(error_of([] {
-              join_gloo({.job = "a", .size = 1});
-            }),
+  EXPECT_EQ(error_of([] { join_gloo({.job = "a", .size = 1}); }),
             "[join_gloo] expected the address and the port of rank 0, got '' and 0");
 }
 
