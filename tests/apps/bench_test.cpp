@@ -35,7 +35,7 @@ TEST(WeftBench, StepNamesTheModelAsItsCase) {
 }
 
 TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
-  for (const std::string backend : {"thread", "shm"}) {
+  for (const std::string backend : {"thread", "shm", "gloo"}) {
     const std::string json = testing::TempDir() + "/weft_bench_comm_" + backend + ".jsonl";
     std::remove(json.c_str());
     ASSERT_EQ(

@@ -2,7 +2,6 @@
 // that fail.
 #include "dist/gloo.h"
 
-#include "core/random.h"
 #include "dist/detail/frame.h"
 #include "dist/thread_ranks.h"
 #include "tests/support/collective_checks.h"
@@ -14,7 +13,6 @@
 
 #include <array>
 #include <csignal>
-#include <cstring>
 
 namespace weft::dist {
 namespace {
@@ -89,32 +87,16 @@ TEST_P(Gloo, Split) {
   });
 }
 
-// A number that tells sums apart which differ in a single bit.
-uint64_t digest_of_sums(Communicator& comm) {
-  uint64_t digest = 14695981039346656037u;
-  for (const int64_t count : {1, 1000, 300'000}) {
-    std::vector<float> values(static_cast<size_t>(count));
-    fill_normal({.seed = 3}, static_cast<uint64_t>(comm.rank() * count), values.data(), count);
-    comm.all_reduce({values.data(), count, f32}, ReduceOp::mean);
-    for (const float value : values) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, &value, sizeof bits);
-      digest = (digest ^ bits) * 1099511628211u;
-    }
-  }
-  return digest;
-}
-
 TEST_P(Gloo, SumsHaveTheBitsOfThreadRanks) {
   uint64_t expected = 0;
   run_thread_ranks(GetParam(), [&](Communicator& comm) {
-    const uint64_t digest = digest_of_sums(comm);
+    const uint64_t digest = test::digest_of_sums(comm);
     if (comm.rank() == 0) expected = digest;
   });
   const Job job{.ranks = GetParam()};
   const auto outcomes = test::run_processes(job.ranks, [&](int rank) {
     const auto comm = job.join(rank);
-    return std::to_string(digest_of_sums(*comm));
+    return std::to_string(test::digest_of_sums(*comm));
   });
   for (const Outcome& outcome : outcomes)
     EXPECT_EQ(outcome.text, std::to_string(expected));

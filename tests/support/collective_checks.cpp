@@ -4,6 +4,7 @@
 #include "dist/tree.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -389,6 +390,18 @@ void check_split(Communicator& comm) {
     expect(one == static_cast<float>(size * half->size()), "group after world");
   }
   expect(&half->recorder() == &comm.recorder(), "groups share the recorder");
+}
+
+uint64_t digest_of_sums(Communicator& comm) {
+  uint64_t digest = 14695981039346656037u;
+  for (const int64_t count : {1, 1000, 300'000}) {
+    std::vector<float> values(static_cast<size_t>(count));
+    fill_normal({.seed = 3}, static_cast<uint64_t>(comm.rank() * count), values.data(), count);
+    comm.all_reduce({values.data(), count, f32}, ReduceOp::mean);
+    for (const float value : values)
+      digest = (digest ^ std::bit_cast<uint32_t>(value)) * 1099511628211u;
+  }
+  return digest;
 }
 
 }  // namespace weft::test

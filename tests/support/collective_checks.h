@@ -21,4 +21,8 @@ void check_started(dist::Communicator& comm);
 // Groups, and groups of groups.
 void check_split(dist::Communicator& comm);
 
+// A number that tells sums of random values apart which differ in a single bit; the same on every
+// rank, and for every backend with as many ranks.
+uint64_t digest_of_sums(dist::Communicator& comm);
+
 }  // namespace weft::test
