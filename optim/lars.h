@@ -33,8 +33,7 @@ struct LarsRule {
 
   static bool adapts(const LarsOptions& options, int dims);
   template <class T>
-  static void direction(const LarsStep&, const T*, const T* g, void* const*, int64_t count,
-                        T* to) {
+  static void direction(const LarsStep&, const T*, const T* g, void* const*, int64_t count, T* to) {
     for (int64_t i = 0; i < count; ++i)
       to[i] = g[i];
   }

@@ -86,9 +86,8 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   if (const auto& sharding = parameters.sharding();
       sharding && std::find(shardings_.begin(), shardings_.end(), sharding) == shardings_.end())
     shardings_.push_back(sharding);
-  if (std::none_of(norms_.begin(), norms_.end(), [&](const Norms& norms) {
-        return norms.sharding == parameters.sharding();
-      })) {
+  if (std::none_of(norms_.begin(), norms_.end(),
+                   [&](const Norms& norms) { return norms.sharding == parameters.sharding(); })) {
     Norms& norms = norms_.emplace_back();
     norms.sharding = parameters.sharding();
     if (norms.sharding) {

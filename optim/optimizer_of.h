@@ -111,8 +111,7 @@ void OptimizerOf<Rule>::direction(size_t index, const Run& run, void* to) const 
 
 template <class Rule>
 void OptimizerOf<Rule>::adapt(size_t index, double parameter_norm, double direction_norm) {
-  if constexpr (AdaptiveRule<Rule>)
-    Rule::adapt(step_of_[index], parameter_norm, direction_norm);
+  if constexpr (AdaptiveRule<Rule>) Rule::adapt(step_of_[index], parameter_norm, direction_norm);
 }
 
 }  // namespace weft::optim

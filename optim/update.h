@@ -64,8 +64,7 @@ struct LarsStep {
 
 // `momentum` is read and written only where step.momentum is not 0; else it may be null.
 template <class T>
-void lars_update(const LarsStep& step, T* parameter, const T* gradient, T* momentum,
-                 int64_t count);
+void lars_update(const LarsStep& step, T* parameter, const T* gradient, T* momentum, int64_t count);
 
 // LAMB (You et al. 2020, Algorithm 2, phi the identity), with Adam's m and v and the norms of the
 // whole parameter and direction:

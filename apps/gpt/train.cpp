@@ -77,13 +77,11 @@ class GptTask final : public Task {
     }
     if (common_.optimizer == "lars") {
       return std::make_unique<optim::Lars>(
-          parameters,
-          optim::LarsOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+          parameters, optim::LarsOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
     }
     if (common_.optimizer == "lamb") {
       return std::make_unique<optim::Lamb>(
-          parameters,
-          optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+          parameters, optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
     }
     const optim::AdamOptions adam{
         .lr = common_.lr, .beta2 = 0.99, .weight_decay = options_.weight_decay};

@@ -65,8 +65,7 @@ class MnistTask final : public Task {
     }
     if (common_.optimizer == "lamb") {
       return std::make_unique<optim::Lamb>(
-          parameters,
-          optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+          parameters, optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
     }
     const optim::AdamOptions adam{.lr = common_.lr, .weight_decay = options_.weight_decay};
     if (common_.optimizer == "adam") return std::make_unique<optim::Adam>(parameters, adam);

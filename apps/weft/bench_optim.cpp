@@ -11,7 +11,8 @@ class BenchOptim final : public Bench {
  public:
   explicit BenchOptim(CommandLine& bench)
       : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"}, "optimizer");
+    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
+                     "optimizer");
     line->add("--parameters", parameters_, "parameters in all", kTensors, int64_t{1} << 34);
   }
 

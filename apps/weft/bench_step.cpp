@@ -30,7 +30,8 @@ class BenchStep final : public Bench {
     line->add("--workers", workers_, "ranks", 1, 1 << 20);
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"}, "optimizer");
+    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
+                     "optimizer");
     add_gpt_flags(*line, gpt_);
   }
 

@@ -91,7 +91,8 @@ void follow(optim::Optimizer& optimizer, const std::vector<Tensor>& tensors, dou
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto values = to(tensors[i].detach(), f64).to_vector<double>();
     for (size_t j = 0; j < values.size(); ++j)
-      ASSERT_NEAR(values[j], references[i].p[j], tolerance * (1 + std::fabs(values[j]))) << "tensor " << i << " element " << j;
+      ASSERT_NEAR(values[j], references[i].p[j], tolerance * (1 + std::fabs(values[j])))
+          << "tensor " << i << " element " << j;
   }
 }
 
