@@ -44,6 +44,7 @@ class LeafState final : public RefCounted {
 
   Tensor grad;
   GradHome home;
+  Ref<RefCounted> recipe;  // of values that are yet to be made (nn/deferred.h)
   std::vector<std::pair<uint64_t, GradHook>> grad_hooks;
   std::vector<std::pair<uint64_t, AccumulatedHook>> accumulated_hooks;
   uint64_t next_hook = 1;

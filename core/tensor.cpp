@@ -147,8 +147,10 @@ Tensor alias(const Tensor& tensor, const Shape& shape, const Strides& strides,
 void Tensor::check_present() const {
   WEFT_CHECK(body_->numel == 0, "tensor", "expected values in memory, got a tensor of shape ",
              shape(),
-             " whose values rest on other ranks: a sharded parameter is whole only while its unit "
-             "runs forward or backward");
+             body_->storage->data()
+                 ? " whose values rest on other ranks: a sharded parameter is whole only while its "
+                   "unit runs forward or backward"
+                 : " whose values are yet to be made: it was built within a Deferred scope");
 }
 
 Tensor Tensor::detach() const {

@@ -1,14 +1,43 @@
 #include "nn/init.h"
 
 #include "autograd/grad_mode.h"
+#include "core/random.h"
+#include "nn/deferred.h"
+#include "nn/detail/recipe.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft::nn::init {
 namespace {
+
+// Draws take one key.
+enum class Draws : uint8_t { no, yes };
+
+// Calls fill(target), which does not see changes of the target's dtype after this, when there is
+// memory.
+template <class F>
+const Tensor& now_or_later(const Tensor& target, Draws draws, const F& fill) {
+  const NoGrad no_grad;
+  if (!is_deferred(target)) {
+    fill(target);
+    return target;
+  }
+  const RandomState then = random_state();
+  if (draws == Draws::yes) random_state().take();
+  nn::detail::defer_values(target, [then, fill](const Tensor& values) {
+    struct Restore {
+      RandomState before = std::exchange(random_state(), RandomState{});
+      ~Restore() { random_state() = before; }
+    } restore;
+    random_state() = then;
+    fill(values);
+  });
+  return target;
+}
 
 double fan_of(const Tensor& target, Fan fan) {
   const Fans both = fans(target.shape());
@@ -39,64 +68,7 @@ double dot(const double* a, const double* b, int64_t count) {
   return sum;
 }
 
-}  // namespace
-
-Fans fans(const Shape& weight) {
-  WEFT_CHECK(weight.dims() >= 2, "fans", "expected a weight of at least 2 dims, got ", weight);
-  int64_t kernel = 1;
-  for (int dim = 2; dim < weight.dims(); ++dim)
-    kernel *= weight[dim];
-  return {weight[1] * kernel, weight[0] * kernel};
-}
-
-const Tensor& zeros_(const Tensor& target) {
-  return constant_(target, 0);
-}
-const Tensor& ones_(const Tensor& target) {
-  return constant_(target, 1);
-}
-
-const Tensor& constant_(const Tensor& target, double value) {
-  const NoGrad no_grad;
-  return fill_(target, value);
-}
-
-const Tensor& uniform_(const Tensor& target, double low, double high) {
-  const NoGrad no_grad;
-  return weft::uniform_(target, low, high);
-}
-
-const Tensor& normal_(const Tensor& target, double mean, double standard_deviation) {
-  const NoGrad no_grad;
-  return weft::normal_(target, mean, standard_deviation);
-}
-
-const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
-                            double low, double high) {
-  const NoGrad no_grad;
-  return weft::trunc_normal_(target, mean, standard_deviation, low, high);
-}
-
-const Tensor& xavier_uniform_(const Tensor& target, double gain) {
-  return uniform_of_deviation(target, xavier_deviation(target, gain));
-}
-
-const Tensor& xavier_normal_(const Tensor& target, double gain) {
-  return init::normal_(target, 0, xavier_deviation(target, gain));
-}
-
-const Tensor& kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
-  return uniform_of_deviation(target, kaiming_deviation(target, slope, fan));
-}
-
-const Tensor& kaiming_normal_(const Tensor& target, double slope, Fan fan) {
-  return init::normal_(target, 0, kaiming_deviation(target, slope, fan));
-}
-
-const Tensor& orthogonal_(const Tensor& target, double gain) {
-  const NoGrad no_grad;
-  WEFT_CHECK(target.dims() >= 2, "orthogonal_", "expected at least 2 dims, got ", target.shape());
-  if (target.numel() == 0) return target;
+void orthogonal_values(const Tensor& target, double gain) {
   const int64_t rows = target.size(0);
   const int64_t columns = target.numel() / rows;
   const int64_t vectors = std::min(rows, columns);
@@ -130,7 +102,66 @@ const Tensor& orthogonal_(const Tensor& target, double gain) {
       step *= target.shape()[dim];
     }
   }
-  return copy_(target, alias(basis, target.shape(), strides));
+  copy_(target, alias(basis, target.shape(), strides));
+}
+
+}  // namespace
+
+Fans fans(const Shape& weight) {
+  WEFT_CHECK(weight.dims() >= 2, "fans", "expected a weight of at least 2 dims, got ", weight);
+  int64_t kernel = 1;
+  for (int dim = 2; dim < weight.dims(); ++dim)
+    kernel *= weight[dim];
+  return {weight[1] * kernel, weight[0] * kernel};
+}
+
+const Tensor& zeros_(const Tensor& target) {
+  return constant_(target, 0);
+}
+const Tensor& ones_(const Tensor& target) {
+  return constant_(target, 1);
+}
+
+const Tensor& constant_(const Tensor& target, double value) {
+  return now_or_later(target, Draws::no, [=](const Tensor& to) { fill_(to, value); });
+}
+
+const Tensor& uniform_(const Tensor& target, double low, double high) {
+  return now_or_later(target, Draws::yes, [=](const Tensor& to) { weft::uniform_(to, low, high); });
+}
+
+const Tensor& normal_(const Tensor& target, double mean, double standard_deviation) {
+  return now_or_later(target, Draws::yes,
+                      [=](const Tensor& to) { weft::normal_(to, mean, standard_deviation); });
+}
+
+const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
+                            double low, double high) {
+  return now_or_later(target, Draws::yes, [=](const Tensor& to) {
+    weft::trunc_normal_(to, mean, standard_deviation, low, high);
+  });
+}
+
+const Tensor& xavier_uniform_(const Tensor& target, double gain) {
+  return uniform_of_deviation(target, xavier_deviation(target, gain));
+}
+
+const Tensor& xavier_normal_(const Tensor& target, double gain) {
+  return init::normal_(target, 0, xavier_deviation(target, gain));
+}
+
+const Tensor& kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
+  return uniform_of_deviation(target, kaiming_deviation(target, slope, fan));
+}
+
+const Tensor& kaiming_normal_(const Tensor& target, double slope, Fan fan) {
+  return init::normal_(target, 0, kaiming_deviation(target, slope, fan));
+}
+
+const Tensor& orthogonal_(const Tensor& target, double gain) {
+  WEFT_CHECK(target.dims() >= 2, "orthogonal_", "expected at least 2 dims, got ", target.shape());
+  if (target.numel() == 0) return target;
+  return now_or_later(target, Draws::yes, [=](const Tensor& to) { orthogonal_values(to, gain); });
 }
 
 void default_weight_and_bias_(const Tensor& weight, const Tensor& bias) {

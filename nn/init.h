@@ -1,5 +1,6 @@
 // Initialisers. Each fills a tensor in place, without history, with draws of random_state()'s next
-// key, and returns it.
+// key, and returns it. A deferred parameter (nn/deferred.h) is filled when its memory comes, with
+// the key of now.
 #pragma once
 
 #include "core/tensor.h"

@@ -1,6 +1,8 @@
 #include "nn/module.h"
 
 #include "autograd/grad_mode.h"
+#include "nn/deferred.h"
+#include "nn/detail/recipe.h"
 #include "ops/copy.h"
 
 #include <cxxabi.h>
@@ -211,6 +213,10 @@ void Module::to(DType dtype, bool buffers) {
     const Tensor& tensor = visit.tensor;
     const bool asked = (visit.is_parameter || buffers) && is_floating(tensor.dtype());
     if (!asked || !visit.first.empty() || tensor.dtype() == dtype) continue;
+    if (is_deferred(tensor)) {
+      detail::defer_conversion(tensor, dtype);
+      continue;
+    }
     Change change{tensor, {}, {}};
     {
       const CategoryScope scope(Category::parameters);

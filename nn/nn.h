@@ -4,6 +4,7 @@
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/conv.h"
+#include "nn/deferred.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/loss.h"

@@ -7,8 +7,14 @@
 namespace weft::nn {
 namespace {
 
-Tensor constant(const Shape& shape, double value, bool wanted, DType dtype = f32) {
-  const Tensor tensor = detail::make_parameter(shape, wanted, dtype);
+Tensor constant(const Shape& shape, double value, bool wanted) {
+  const Tensor tensor = detail::make_parameter(shape, wanted);
+  if (wanted) init::constant_(tensor, value);
+  return tensor;
+}
+
+Tensor constant_buffer(const Shape& shape, double value, bool wanted, DType dtype = f32) {
+  const Tensor tensor = detail::make_buffer(shape, wanted, dtype);
   if (wanted) init::constant_(tensor, value);
   return tensor;
 }
@@ -18,9 +24,9 @@ Tensor constant(const Shape& shape, double value, bool wanted, DType dtype = f32
 BatchNorm::BatchNorm(int64_t channels, const BatchNormLayerOptions& options)
     : weight(constant({channels}, 1, options.affine)),
       bias(constant({channels}, 0, options.affine)),
-      running_mean(constant({channels}, 0, options.track_running_stats)),
-      running_var(constant({channels}, 1, options.track_running_stats)),
-      num_batches_tracked(constant({}, 0, options.track_running_stats, i64)),
+      running_mean(constant_buffer({channels}, 0, options.track_running_stats)),
+      running_var(constant_buffer({channels}, 1, options.track_running_stats)),
+      num_batches_tracked(constant_buffer({}, 0, options.track_running_stats, i64)),
       options_(options) {
   add_parameter("weight", weight);
   add_parameter("bias", bias);

@@ -2,6 +2,7 @@
 
 #include "autograd/grad_mode.h"
 #include "dist/detail/point_tensor.h"
+#include "nn/deferred.h"
 #include "ops/copy.h"
 #include "optim/norm.h"
 
@@ -43,22 +44,25 @@ Flat::Flat(std::string unit, const std::vector<NamedTensor>& parameters, const M
 
   const int64_t width = size_of(dtype_);
   const CategoryScope category(Category::parameters);
-  std::byte* to = nullptr;
   if (sharded_) {
     gathered_.emplace(length_ * width);
     take();
-    to = gathered_->storage()->data();
   } else {
     resting_ = mesh.gather().allocate(length_ * width);
-    to = resting_->data();
   }
-  std::memset(to, 0, static_cast<size_t>(length_ * width));
+  const Ref<Storage>& full = sharded_ ? gathered_->storage() : resting_;
+  std::memset(full->data(), 0, static_cast<size_t>(length_ * width));
   for (size_t i = 0; i < entries_.size(); ++i) {
-    std::memcpy(to + entries_[i].offset * width, values[i].raw(),
-                static_cast<size_t>(values[i].bytes()));
+    const Entry& entry = entries_[i];
+    const Tensor place = view_of(full, entry.offset * width, entry.shape, entry.strides, dtype_);
+    if (nn::is_deferred(entry.parameter)) {
+      nn::make_values(entry.parameter, place);
+    } else {
+      std::memcpy(place.raw(), values[i].raw(), static_cast<size_t>(values[i].bytes()));
+    }
   }
   values.clear();
-  point_at(sharded_ ? gathered_->storage() : resting_);
+  point_at(full);
   // Ranks start from the values of rank 0, whatever each of them was built with.
   mesh.world().broadcast(whole(), 0, tag());
   if (sharded_) {
