@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -35,9 +36,10 @@ class GlooTransfer final : public Transport::Transfer {
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(std::shared_ptr<transport::Device> device,
-                std::shared_ptr<transport::Context> context)
-      : device_(std::move(device)), context_(std::move(context)) {}
+  using Contexts = std::array<std::shared_ptr<transport::Context>, 2>;
+
+  GlooTransport(int rank, std::shared_ptr<transport::Device> device, Contexts contexts)
+      : rank_(rank), device_(std::move(device)), contexts_(std::move(contexts)) {}
 
   const char* backend() const override { return "gloo"; }
 
@@ -96,7 +98,9 @@ class GlooTransport final : public Transport {
     auto transfer = std::make_unique<GlooTransfer>();
     transfer->sends = sends;
     try {
-      transfer->buffer = context_->createUnboundBuffer(data, bytes);
+      // Two ranks have a connection for either direction, as one that sends cannot receive.
+      const bool upwards = sends ? peer > rank_ : peer < rank_;
+      transfer->buffer = contexts_[upwards ? 0 : 1]->createUnboundBuffer(data, bytes);
       if (sends) {
         transfer->buffer->send(peer, tag, 0, bytes);
       } else {
@@ -108,8 +112,9 @@ class GlooTransport final : public Transport {
     return transfer;
   }
 
+  const int rank_;
   const std::shared_ptr<transport::Device> device_;
-  const std::shared_ptr<transport::Context> context_;
+  const Contexts contexts_;
   std::mutex mutex_;
   std::vector<GlooTransfer*> waiting_;
 };
@@ -158,30 +163,34 @@ std::unique_ptr<Transport> make_gloo_transport(Control& control, const std::stri
     transport::tcp::attr attributes;
     attributes.hostname = own_address.empty() ? control.own_address() : own_address;
     auto device = make_device(attributes);
-    auto context = device->createContext(rank, size);
-    // Gloo waits for a connection five times as long.
-    context->setTimeout(std::chrono::milliseconds(
-        std::max<int64_t>(1, static_cast<int64_t>(timeout_seconds * 1000 / 5))));
-    // Every rank offers an address to every other one.
+    GlooTransport::Contexts contexts;
+    // Every rank offers two addresses to every other one.
     Frame own(0);
-    for (int r = 0; r < size; ++r) {
-      if (r == rank) {
-        own.put("");
-        continue;
+    for (auto& context : contexts) {
+      context = device->createContext(rank, size);
+      // Gloo waits for a connection five times as long.
+      context->setTimeout(std::chrono::milliseconds(
+          std::max<int64_t>(1, static_cast<int64_t>(timeout_seconds * 1000 / 5))));
+      for (int r = 0; r < size; ++r) {
+        const std::vector<char> bytes =
+            r == rank ? std::vector<char>() : context->createPair(r)->address().bytes();
+        own.put(std::string_view(bytes.data(), bytes.size()));
       }
-      const std::vector<char> bytes = context->createPair(r)->address().bytes();
-      own.put(std::string_view(bytes.data(), bytes.size()));
     }
     const std::vector<std::string> offers = control.exchange(own.bytes());
     for (int r = 0; r < size; ++r) {
       if (r == rank) continue;
       Frame theirs = Frame::of(offers[static_cast<size_t>(r)]);
-      std::string address;
-      for (int i = 0; i <= rank; ++i)
-        address = theirs.text();
-      context->getPair(r)->connect(std::vector<char>(address.begin(), address.end()));
+      for (auto& context : contexts) {
+        std::string address;
+        for (int i = 0; i < size; ++i) {
+          const std::string offered = theirs.text();
+          if (i == rank) address = offered;
+        }
+        context->getPair(r)->connect(std::vector<char>(address.begin(), address.end()));
+      }
     }
-    return std::make_unique<GlooTransport>(std::move(device), std::move(context));
+    return std::make_unique<GlooTransport>(rank, std::move(device), std::move(contexts));
   } catch (const CommunicationError&) {
     throw;
   } catch (const std::exception& error) {
