@@ -170,9 +170,10 @@ Outcome train(const TestModel& test, const Run& run) {
           optim::LarsOptions{.lr = 1, .weight_decay = 1e-3, .trust = 0.02, .adapt_vectors = true});
     } else if (run.optimizer == "lamb_groups") {
       std::vector<NamedTensor> biases, others;
-      for (const NamedTensor& named : parallel.parameters().list())
+      const optim::Parameters parameters = parallel.parameters();
+      for (const NamedTensor& named : parameters.list())
         (named.name.ends_with("bias") ? biases : others).push_back(named);
-      const auto& sharding = parallel.parameters().sharding();
+      const Ref<optim::Sharding>& sharding = parameters.sharding();
       optimizer =
           std::make_unique<optim::Lamb>(std::vector<optim::ParameterGroup<optim::LambOptions>>{
               {{biases, sharding}, {.lr = 0.01, .weight_decay = 0, .adapt_vectors = true}},
