@@ -119,11 +119,12 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
     entry.group = group;
     fresh.push_back(std::move(entry));
   }
+  std::vector<Place> places;
   for (size_t i = 0; i < fresh.size(); ++i) {
-    const Place place = place_of(parameters.list()[i], parameters.sharding());
-    places_.push_back(place);
-    fresh[i].dims = norms_[place.norms].all[place.parameter].dims;
+    places.push_back(place_of(parameters.list()[i], parameters.sharding()));
+    fresh[i].dims = norms_[places[i].norms].all[places[i].parameter].dims;
   }
+  places_.insert(places_.end(), places.begin(), places.end());
   entries_.insert(entries_.end(), std::make_move_iterator(fresh.begin()),
                   std::make_move_iterator(fresh.end()));
 }

@@ -168,6 +168,16 @@ Outcome train(const TestModel& test, const Run& run) {
       optimizer = std::make_unique<optim::Lars>(
           parallel.parameters(),
           optim::LarsOptions{.lr = 1, .weight_decay = 1e-3, .trust = 0.02, .adapt_vectors = true});
+    } else if (run.optimizer == "lamb_groups") {
+      std::vector<NamedTensor> biases, others;
+      const optim::Parameters parameters = parallel.parameters();
+      for (const NamedTensor& named : parameters.list())
+        (named.name.ends_with("bias") ? biases : others).push_back(named);
+      const Ref<optim::Sharding>& sharding = parameters.sharding();
+      optimizer =
+          std::make_unique<optim::Lamb>(std::vector<optim::ParameterGroup<optim::LambOptions>>{
+              {{biases, sharding}, {.lr = 0.01, .weight_decay = 0, .adapt_vectors = true}},
+              {{others, sharding}, {.lr = 0.02}}});
     } else if (run.optimizer == "lamb") {
       optimizer =
           std::make_unique<optim::Lamb>(parallel.parameters(), optim::LambOptions{.lr = 0.02});
