@@ -200,7 +200,7 @@ class ParallelFault : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, ParallelFault,
                          testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& row) { return std::string(row.param); });
 
 TEST_P(ParallelFault, RankThatThrowsIsNamed) {
   expect_verdicts([] { throw Error("bad sample"); }, 60, "it gave up");
@@ -259,7 +259,7 @@ class ParallelCourse : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, ParallelCourse,
                          testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& row) { return std::string(row.param); });
 
 TEST_P(ParallelCourse, LateRankChangesNothing) {
   const std::string undisturbed = train_all([](int) { return nothing; });
