@@ -22,8 +22,10 @@
 //   optimizer.step();
 //   float loss = parallel.loss();
 //
-// All ranks do the same in the same order. One thread owns a Parallel. An error within a step
-// leaves the model as it was before the step; begin_step() starts anew.
+// All ranks do the same in the same order. One thread owns a Parallel. An error that all ranks meet
+// alike before the optimizer's step leaves the parameters as they were; begin_step() starts anew,
+// with the buffers, too, as they were. Where ranks differ, or one fails alone, the others get the
+// communicator's verdict.
 #pragma once
 
 #include "core/function.h"

@@ -93,14 +93,23 @@ double Recorder::waited_seconds() const {
   return waited_;
 }
 
-void Recorder::add_waited(double seconds) {
-  const std::lock_guard lock(mutex_);
-  waited_ += seconds;
+void Recorder::add_waited(double begin, double end) {
+  std::unique_lock lock(mutex_);
+  waited_ += end - begin;
+  if (!wait_listener_) return;
+  const auto listener = wait_listener_;
+  lock.unlock();
+  listener(begin, end);
 }
 
 void Recorder::set_listener(std::function<void(const Event&)> listener) {
   const std::lock_guard lock(mutex_);
   listener_ = std::move(listener);
+}
+
+void Recorder::set_wait_listener(std::function<void(double begin, double end)> listener) {
+  const std::lock_guard lock(mutex_);
+  wait_listener_ = std::move(listener);
 }
 
 }  // namespace weft::dist

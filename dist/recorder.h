@@ -59,10 +59,12 @@ class Recorder {
   void reset_totals();
   // Seconds in which this rank's own thread waited for communication.
   double waited_seconds() const;
-  void add_waited(double seconds);
+  void add_waited(double begin, double end);
   // Called with every event that has ended, on the thread that ran it: what a trace file is made
   // of. One listener at a time; an empty one stops.
   void set_listener(std::function<void(const Event&)> listener);
+  // Called with begin and end of every wait, on the thread that waited. Neither may throw.
+  void set_wait_listener(std::function<void(double begin, double end)> listener);
 
  private:
   mutable std::mutex mutex_;
@@ -73,6 +75,7 @@ class Recorder {
   std::map<std::string, std::array<Total, kCollectives>> by_unit_;
   double waited_ = 0;
   std::function<void(const Event&)> listener_;
+  std::function<void(double begin, double end)> wait_listener_;
 };
 
 }  // namespace weft::dist

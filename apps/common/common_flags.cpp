@@ -47,6 +47,8 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add_bytes("--memory-limit", flags.memory_limit, "tensor memory of a rank");
   line.add("--init", flags.init, "safetensors file with initial weights");
   line.add("--export", flags.export_to, "safetensors file to write the trained weights to");
+  line.add("--trace", flags.trace,
+           "file for a time line of all ranks, which Perfetto (ui.perfetto.dev) shows");
   line.add_switch("--quiet", flags.quiet, "print nothing but errors");
 }
 

@@ -36,6 +36,7 @@ struct CommonFlags {
   int64_t memory_limit = 0;  // bytes, 0: none
   std::string init;
   std::string export_to;
+  std::string trace;
   bool quiet = false;
   // Not a flag: who this process is. Filled by apply_common_flags().
   dist::RankEnvironment environment = {};

@@ -36,6 +36,7 @@ class StepClock {
       waited -= moved;
     }
   }
+  double last_mark() const { return last_; }
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
 
  private:

@@ -4,6 +4,7 @@
 #include "apps/common/step_clock.h"
 #include "data/loader.h"
 #include "dist/parallel.h"
+#include "dist/trace.h"
 #include "weft.h"
 
 #include <algorithm>
@@ -51,6 +52,7 @@ class Training {
                                   .seed = static_cast<uint64_t>(flags.seed),
                                   .rows = rows_of(parallel_, flags.global_batch)}),
         optimizer_(task.make_optimizer(parallel_.parameters())) {
+    if (!flags.trace.empty()) trace_.emplace(comm);
     const int64_t by_epochs = flags.epochs * loader_.batches();
     total_steps_ = flags.steps > 0 ? std::min(flags.steps, by_epochs) : by_epochs;
     schedule_ = task.make_schedule(total_steps_);
@@ -67,7 +69,9 @@ class Training {
     double epoch_loss = 0;
     for (int64_t epoch = 0; step_ < total_steps_; ++epoch) {
       epoch_loss = train_epoch(epoch, directory ? &*directory : nullptr, progress);
+      const double before_evaluation = seconds_now();
       evaluation = evaluate();
+      if (trace_) trace_->span("evaluation", before_evaluation, seconds_now());
       char text[160];
       std::snprintf(text, sizeof text,
                     "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f, %.1f %s",
@@ -93,6 +97,7 @@ class Training {
                            .parameters = parameter_elements(),
                            .state = parallel_.state_bytes(),
                            .optimizer_bytes = optimizer_->state_bytes()};
+    if (trace_) trace_->write(flags_.trace);
     write_result(directory ? &*directory : nullptr, result, flags_, clock_, comm_);
     progress.line("result: " + flags_.run_dir + "/result.json");
   }
@@ -123,6 +128,13 @@ class Training {
     return text + concat({flags_.threads, " threads"});
   }
 
+  // Charges the time since the last mark to a phase, also in the trace.
+  void mark(Phase phase) {
+    const double began = clock_.last_mark();
+    clock_.mark(phase);
+    if (trace_) trace_->span(kPhaseNames[static_cast<size_t>(phase)], began, clock_.last_mark());
+  }
+
   double rate() const {
     return training_seconds_ > 0 ? static_cast<double>(trained_) / training_seconds_ : 0;
   }
@@ -137,7 +149,7 @@ class Training {
     clock_.skip();
     while (step_ < total_steps_) {
       const auto batch = loader_.next();
-      clock_.mark(Phase::data);
+      mark(Phase::data);
       if (!batch) break;
       const double lr = schedule_(step_);
       optimizer_->set_lr(lr);
@@ -166,16 +178,16 @@ class Training {
       const Tensor loss = task_.loss(task_.logits(narrow(batch.inputs, 0, row, rows)),
                                      narrow(batch.targets, 0, row, rows)) *
                           (1.0 / static_cast<double>(batch.whole_targets));
-      clock_.mark(Phase::forward);
+      mark(Phase::forward);
       parallel_.backward(loss);
-      clock_.mark(Phase::backward);
+      mark(Phase::backward);
     }
     parallel_.finish_gradients();
     if (task_.clip_norm() > 0)
       optim::clip_grad_norm(parallel_.parameters(), task_.clip_norm(),
                             {.error_if_nonfinite = true});
     optimizer_->step();
-    clock_.mark(Phase::optimizer);
+    mark(Phase::optimizer);
     clock_.move_to_communication(comm_.recorder().waited_seconds() - waited);
     return static_cast<float>(parallel_.loss());
   }
@@ -228,6 +240,7 @@ class Training {
   const CommonFlags& flags_;
   dist::Communicator& comm_;
   const TrainingNames& names_;
+  std::optional<dist::Trace> trace_;
   nn::Module& model_;
   dist::Parallel parallel_;
   data::Loader loader_;

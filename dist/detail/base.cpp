@@ -13,7 +13,7 @@ void Handle::wait() {
   if (!state_->done.load(std::memory_order_acquire)) {
     const double start = clock_seconds();
     state_->done.wait(false, std::memory_order_acquire);
-    state_->recorder->add_waited(clock_seconds() - start);
+    state_->recorder->add_waited(start, clock_seconds());
   }
   if (state_->error) std::rethrow_exception(state_->error);
 }
@@ -116,7 +116,7 @@ void CommunicatorBase::run(const Call& call) {
     Handle::State job;
     job.call = call;
     const double start = number(job, true);
-    recorder_->add_waited(perform(job, Waiting::eager) - start);
+    recorder_->add_waited(start, perform(job, Waiting::eager));
   } else {
     Handle(enqueue(call)).wait();
   }

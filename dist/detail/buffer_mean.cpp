@@ -29,7 +29,7 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves)
     }
     if (group.count == 0) continue;
     group.values = Storage::allocate(group.count * size_of(dtype));
-    if (leaves > 1) group.first = Storage::allocate(group.count * size_of(dtype));
+    group.first = Storage::allocate(group.count * size_of(dtype));
     std::memset(group.values->data(), 0, static_cast<size_t>(group.values->bytes()));
     int64_t at = 0;
     for (const auto& [name, buffer] : buffers) {
@@ -46,8 +46,8 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves)
   }
 }
 
-void BufferMean::begin_step() {
-  if (leaves_ == 1) return;
+void BufferMean::begin_step(bool last_came_to_nothing) {
+  if (last_came_to_nothing) begin_shard();
   counted_ = 0;
   for (Group& group : groups_) {
     group.sums.clear();
@@ -57,7 +57,6 @@ void BufferMean::begin_step() {
 }
 
 void BufferMean::begin_shard() {
-  if (leaves_ == 1) return;
   for (Group& group : groups_)
     copy_bytes(group.values, group.first);
 }

@@ -15,7 +15,8 @@ class BufferMean {
   // 0.
   BufferMean(nn::Module& model, Communicator& comm, int64_t leaves);
 
-  void begin_step();
+  // After a step that came to nothing, starts from what was before it.
+  void begin_step(bool last_came_to_nothing);
   void begin_shard();
   // `counts`: whether the shard held any sample. With `own_only`, for ranks that are alone.
   void end_shard(const Shard& shard, bool counts);

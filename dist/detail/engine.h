@@ -84,6 +84,7 @@ class Parallel::Engine final : public optim::Sharding {
   std::vector<std::pair<Tensor, HookId>> hooks_;
 
   Phase phase_ = Phase::idle;
+  bool named_ = false;  // begin_step() began it, so that every shard ends by backward()
   uint64_t step_ = 0;
   size_t round_ = 0;     // shards that have ended
   size_t advanced_ = 0;  // sums that are complete in this shard

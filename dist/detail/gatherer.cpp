@@ -2,6 +2,7 @@
 
 #include "autograd/recompute.h"
 #include "autograd/record.h"
+#include "dist/detail/settle.h"
 #include "dist/redistribute.h"
 
 #include <algorithm>
@@ -26,6 +27,7 @@ Gatherer::Gatherer(const Mesh& mesh, std::span<const std::unique_ptr<Unit>> unit
 }
 
 Gatherer::~Gatherer() {
+  release_all();
   for (const auto& [unit, hook] : pre_hooks_)
     unit->module->remove_hook(hook);
   for (const auto& [unit, hook] : hooks_)
@@ -34,28 +36,40 @@ Gatherer::~Gatherer() {
 
 void Gatherer::start(Unit& unit) {
   if (unit.state != Unit::State::dropped) return;
-  for (const auto& flat : unit.flats)
-    flat->take();
-  for (const auto& flat : unit.flats)
-    unit.handles.push_back(
-        mesh_.gather().start(gather_move(flat->shard(), flat->whole(), flat->tag())));
   unit.state = Unit::State::coming;
+  try {
+    for (const auto& flat : unit.flats)
+      flat->take();
+    for (const auto& flat : unit.flats)
+      unit.handles.push_back(
+          mesh_.gather().start(gather_move(flat->shard(), flat->whole(), flat->tag())));
+  } catch (...) {
+    drop(unit);
+    throw;
+  }
 }
 
 void Gatherer::need(Unit& unit) {
   start(unit);
   if (unit.state == Unit::State::here) return;
-  for (Handle& handle : std::exchange(unit.handles, {}))
-    handle.wait();
+  try {
+    for (Handle& handle : unit.handles)
+      handle.wait();
+  } catch (...) {
+    drop(unit);  // half gathered is not gathered
+    throw;
+  }
+  unit.handles.clear();
   for (const auto& flat : unit.flats)
     flat->point();
   unit.state = Unit::State::here;
 }
 
-void Gatherer::drop(Unit& unit) {
+void Gatherer::drop(Unit& unit) noexcept {
   if (unit.state == Unit::State::dropped) return;
-  for (Handle& handle : std::exchange(unit.handles, {}))
-    handle.wait();
+  for (Handle& handle : unit.handles)
+    settle(handle);
+  unit.handles.clear();
   for (const auto& flat : unit.flats)
     flat->drop();
   unit.state = Unit::State::dropped;
@@ -69,7 +83,7 @@ void Gatherer::hold_all() {
   holding_ = true;
 }
 
-void Gatherer::release_all() {
+void Gatherer::release_all() noexcept {
   holding_ = false;
   for (Unit* unit : units_)
     drop(*unit);

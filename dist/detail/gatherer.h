@@ -42,10 +42,11 @@ class Gatherer {
   void end_shard();
   // Gathers all units, and keeps them however often the model runs, until release_all().
   void hold_all();
-  void release_all();
+  void release_all() noexcept;
 
  private:
-  void drop(Unit& unit);
+  // Waits for what is under way; errors of it come again with the next call.
+  void drop(Unit& unit) noexcept;
   void before_forward(Unit& unit);
   Tensor after_forward(Unit& unit, const Tensor& output);
   void before_backward(Unit& unit);

@@ -1,5 +1,6 @@
 #include "dist/detail/gradient_sum.h"
 
+#include "dist/detail/settle.h"
 #include "dist/redistribute.h"
 #include "dist/tree.h"
 
@@ -32,6 +33,10 @@ GradientSum::GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrd
   } else {
     resident_ = allocate(flat.shard_length(), flat.dtype());
   }
+}
+
+GradientSum::~GradientSum() {
+  settle(handle_);  // it reads and writes what is freed now
 }
 
 Ref<Storage> GradientSum::allocate(int64_t elements, DType dtype) const {
@@ -101,6 +106,7 @@ void GradientSum::begin_step() {
 }
 
 void GradientSum::abandon() {
+  replicate_due_ = false;
   wait();
   if (!held_.empty() && held_.front().dtype == flat_.dtype()) {
     if (rest_ == Rest::replicated && !landing_) landing_ = held_.front().storage;

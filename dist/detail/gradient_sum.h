@@ -13,6 +13,9 @@ class GradientSum {
   // `rest`: whether a buffer of full length stays between steps. `order`: whether the shard axis
   // communicates once a step, or in every round.
   GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrder order, int64_t leaves);
+  ~GradientSum();
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
 
   const Flat& flat() const { return flat_; }
 

@@ -22,13 +22,15 @@ void Parallel::Engine::begin_step(uint64_t step) {
   // An optimizer over the model's own tensors would find no gradients, and train nothing.
   WEFT_CHECK(optimizer_steps_ > 0 || steps_finished_ < 2, "parallel",
              "expected an optimizer over parallel.parameters(), got two steps without one");
+  const bool came_to_nothing = named_ && phase_ != Phase::idle;
   drop_gradients();
   for (const auto& sum : sums_)
     sum->begin_step();
-  buffers_->begin_step();
+  buffers_->begin_step(came_to_nothing);
   std::fill(facts_.begin(), facts_.end(), 0.0);
   step_ = step;
   round_ = 0;
+  named_ = true;
   phase_ = Phase::between_shards;
 }
 
@@ -55,7 +57,9 @@ void Parallel::Engine::begin_implicit_step() {
              "rank runs ",
              shards.size(), " shards a step, got a backward without");
   const uint64_t step = step_ + 1;
+  phase_ = Phase::idle;  // this step's forward has been: its buffers are to stay
   begin_step(step);
+  named_ = false;
   for (const auto& sum : sums_)
     sum->begin_shard();
   has_samples_ = true;
@@ -104,7 +108,11 @@ void Parallel::Engine::end_shard() {
 
 void Parallel::Engine::finish_gradients() {
   if (phase_ == Phase::idle || phase_ == Phase::finished) return;
-  if (phase_ == Phase::in_shard) end_shard();
+  if (phase_ == Phase::in_shard) {
+    WEFT_CHECK(!named_, "parallel", "expected a whole backward() of shard ", shards[round_].index,
+               " before the step ends, got none, or one that ended with an error");
+    end_shard();
+  }
   WEFT_CHECK(round_ == shards.size(), "parallel", "expected all ", shards.size(),
              " shards of this rank before the step ends, got ", round_);
   for (const auto& sum : sums_)

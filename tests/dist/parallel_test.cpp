@@ -12,7 +12,7 @@ class SameBitsOf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SameBitsOf, AtEveryStrategyAndNumberOfRanks) {
   const TestModel model = test_model(GetParam());
-  const Outcome alone = train(model, {.strategy = "single"});
+  const Trained alone = train(model, {.strategy = "single"});
   EXPECT_LT(alone.losses.back(), alone.losses.front());
   for (const char* strategy : kStrategies) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
@@ -26,7 +26,7 @@ TEST_P(SameBitsOf, AtEveryStrategyAndNumberOfRanks) {
 TEST(SameBits, WhateverTheUnitsAndTheirOrder) {
   for (const char* name : {"mlp", "gpt", "awkward"}) {
     const TestModel model = test_model(name);
-    const Outcome alone = train(model, {.strategy = "single", .steps = 6});
+    const Trained alone = train(model, {.strategy = "single", .steps = 6});
     const auto check = [&](const char* strategy, int ranks, auto change) {
       EXPECT_EQ(train(model, {.strategy = strategy, .ranks = ranks, .steps = 6, .change = change}),
                 alone)
@@ -56,7 +56,7 @@ TEST(SameBits, WhateverTheUnitsAndTheirOrder) {
 TEST(SameBits, OfStrategiesAtEqualRanksWithoutANumberOfShards) {
   const TestModel model = test_model("cnn");
   for (const int ranks : {2, 4}) {
-    const Outcome ddp =
+    const Trained ddp =
         train(model, {.strategy = "ddp", .ranks = ranks, .logical_shards = 0, .steps = 6});
     for (const char* strategy : kStrategies) {
       EXPECT_EQ(
@@ -77,7 +77,7 @@ TEST(SameBits, OfStrategiesAtEqualRanksWithoutANumberOfShards) {
 
 TEST(SameBits, WithMomentum) {
   const TestModel model = test_model("mlp");
-  const Outcome alone = train(model, {.strategy = "single", .clip = 0, .optimizer = "sgd"});
+  const Trained alone = train(model, {.strategy = "single", .clip = 0, .optimizer = "sgd"});
   for (const char* strategy : kStrategies) {
     EXPECT_EQ(train(model, {.strategy = strategy, .ranks = 4, .clip = 0, .optimizer = "sgd"}),
               alone);

@@ -147,9 +147,9 @@ uint64_t digest_of(const nn::Module& model) {
   return digest;
 }
 
-Outcome train(const TestModel& test, const Run& run) {
+Trained train(const TestModel& test, const Run& run) {
   std::mutex mutex;
-  std::vector<Outcome> outcomes(static_cast<size_t>(run.ranks));
+  std::vector<Trained> outcomes(static_cast<size_t>(run.ranks));
   const auto body = [&](dist::Communicator& comm) {
     const auto model = test.make();
     dist::ParallelOptions options;
@@ -185,7 +185,7 @@ Outcome train(const TestModel& test, const Run& run) {
       optimizer = std::make_unique<optim::Sgd>(parallel.parameters(),
                                                optim::SgdOptions{.lr = 0.05, .momentum = 0.9});
     }
-    Outcome outcome;
+    Trained outcome;
     for (int64_t step = 0; step < run.steps; ++step) {
       parallel.begin_step(static_cast<uint64_t>(step));
       for (const dist::Shard& shard : parallel.shards()) {
@@ -204,7 +204,7 @@ Outcome train(const TestModel& test, const Run& run) {
     outcomes[static_cast<size_t>(comm.rank())] = std::move(outcome);
   };
   dist::run_thread_ranks(run.ranks, body);
-  for (const Outcome& outcome : outcomes)
+  for (const Trained& outcome : outcomes)
     EXPECT_EQ(outcome, outcomes.front());
   return outcomes.front();
 }

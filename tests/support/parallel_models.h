@@ -38,14 +38,14 @@ struct Run {
   std::function<void(dist::ParallelOptions&)> change = {};
 };
 
-struct Outcome {
+struct Trained {
   uint64_t digest = 0;  // of all parameters and buffers
   std::vector<double> losses;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const Trained&) const = default;
 };
 
 // Trains on thread ranks; the outcome of rank 0, after a check that all ranks have the same.
-Outcome train(const TestModel& model, const Run& run);
+Trained train(const TestModel& model, const Run& run);
 
 uint64_t digest_of(const nn::Module& model);
 
