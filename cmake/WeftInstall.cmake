@@ -42,4 +42,5 @@ install(FILES
   ${PROJECT_BINARY_DIR}/weftConfig.cmake
   ${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/WeftApp.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindGloo.cmake
   DESTINATION ${weft_package_dir})

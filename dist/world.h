@@ -10,7 +10,9 @@
 namespace weft::dist {
 
 struct WorldOptions {
-  // "auto" (or what WEFT_BACKEND says): `thread` for a single rank, `shm` for ranks of one host.
+  // "auto" (or what WEFT_BACKEND says): `thread` for a single rank, `shm` for ranks of one host,
+  // `gloo` for ranks of several. `gloo` serves ranks of one host as well, `mpi` those that mpirun
+  // has started. Under torchrun `gloo` meets at the port after MASTER_PORT.
   std::string backend = "auto";
   CommunicatorOptions communicator = {};
 };

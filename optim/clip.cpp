@@ -105,7 +105,7 @@ std::vector<double> magnitudes(const Parameters& parameters,
   });
   for (size_t run = 0; run < gradients.size(); ++run) {
     const int64_t last = run + 1 < gradients.size() ? blocks.first(run + 1) : blocks.total();
-    const size_t at = sharding ? sharding->place(run).parameter : run;
+    const size_t at = sharding ? sharding->place(parameters.list()[run].tensor).parameter : run;
     result[at] = max_magnitude(of_block.data() + blocks.first(run), last - blocks.first(run));
   }
   if (sharding) sharding->max(result);

@@ -9,8 +9,8 @@
 namespace weft::optim {
 namespace {
 
-// Groups of a subtree that is summed in one piece: 4096 elements.
-constexpr int64_t kPiece = 256;
+// Groups of a subtree that is summed in one piece.
+constexpr int64_t kPiece = kNormPiece / kNormGroup;
 
 int64_t groups_of(int64_t elements) {
   return (elements + kNormGroup - 1) / kNormGroup;
@@ -84,18 +84,29 @@ Lanes tree_of(const T* values, int64_t first, int64_t count, int64_t low, int64_
   return sum;
 }
 
-Lanes piece_sum(const NormPart& part, int64_t low, int64_t high) {
+// Of groups [low, high), at most kPiece of them.
+template <class T>
+Lanes piece_sum_as(const NormPart& part, int64_t low, int64_t high) {
   const int64_t first = part.begin / kNormGroup;
   const int64_t count = part.values.numel();
+  if (!part.make) return tree_of(part.values.data<T>(), first, count, low, high);
+  alignas(64) std::array<T, kNormPiece> made;
+  const int64_t begin = (low - first) * kNormGroup;
+  const int64_t end = std::min(count, (high - first) * kNormGroup);
+  part.make(begin, end, reinterpret_cast<std::byte*>(made.data()));
+  return tree_of(made.data(), low, end - begin, low, high);
+}
+
+Lanes piece_sum(const NormPart& part, int64_t low, int64_t high) {
   switch (part.values.dtype()) {
     case DType::f64:
-      return tree_of(part.values.data<double>(), first, count, low, high);
+      return piece_sum_as<double>(part, low, high);
     case DType::bf16:
-      return tree_of(part.values.data<BFloat16>(), first, count, low, high);
+      return piece_sum_as<BFloat16>(part, low, high);
     case DType::f16:
-      return tree_of(part.values.data<Float16>(), first, count, low, high);
+      return piece_sum_as<Float16>(part, low, high);
     default:
-      return tree_of(part.values.data<float>(), first, count, low, high);
+      return piece_sum_as<float>(part, low, high);
   }
 }
 
@@ -177,15 +188,9 @@ std::vector<Lanes> norm_node_sums(std::span<const NormPart> parts) {
   return nodes;
 }
 
-std::vector<double> square_sums(const Parameters& parameters, std::span<const Tensor> values) {
-  const auto& sharding = parameters.sharding();
-  std::vector<ShardedParameter> own;
-  if (!sharding) {
-    for (const auto& [name, tensor] : parameters.list())
-      own.push_back({name, tensor.numel(), {0, tensor.numel()}});
-  }
-  const auto& all = sharding ? sharding->all() : own;
-
+std::vector<double> square_sums(std::span<const ShardedParameter> all,
+                                std::span<const NormPart> parts,
+                                std::span<const size_t> parameter_of, Sharding* sharding) {
   // Room for the nodes of every part of every parameter; this rank fills in those of its own.
   std::vector<std::vector<size_t>> part_at(all.size());
   size_t total = 0;
@@ -196,26 +201,19 @@ std::vector<double> square_sums(const Parameters& parameters, std::span<const Te
     }
     part_at[p].push_back(total);
   }
-  std::vector<NormPart> parts;
-  std::vector<size_t> place_of;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!values[i].defined() || values[i].numel() == 0) continue;
-    const Sharding::Place place = sharding ? sharding->place(i) : Sharding::Place{i, 0};
-    const ShardedParameter& whole = all[place.parameter];
-    const auto cut = std::find(whole.cuts.begin(), whole.cuts.end(), place.begin);
-    WEFT_CHECK(cut != whole.cuts.end(), "square_sums", "expected a part of ", whole.name,
-               " that begins at a cut, got ", place.begin);
-    parts.push_back({values[i], place.begin, whole.count});
-    place_of.push_back(part_at[place.parameter][static_cast<size_t>(cut - whole.cuts.begin())]);
-  }
   const std::vector<Lanes> mine = norm_node_sums(parts);
   std::vector<Lanes> nodes(total);
   size_t next = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const int64_t begin = parts[i].begin;
+    const ShardedParameter& whole = all[parameter_of[i]];
+    const auto cut = std::find(whole.cuts.begin(), whole.cuts.end(), begin);
+    WEFT_CHECK(cut != whole.cuts.end(), "square_sums", "expected a part of ", whole.name,
+               " that begins at a cut, got ", begin);
+    const size_t at = part_at[parameter_of[i]][static_cast<size_t>(cut - whole.cuts.begin())];
     const int64_t many = norm_nodes(begin, begin + parts[i].values.numel(), parts[i].count);
     for (int64_t n = 0; n < many; ++n)
-      nodes[place_of[i] + static_cast<size_t>(n)] = mine[next++];
+      nodes[at + static_cast<size_t>(n)] = mine[next++];
   }
   if (sharding) sharding->sum({reinterpret_cast<double*>(nodes.data()), nodes.size() * 8});
 
@@ -226,6 +224,26 @@ std::vector<double> square_sums(const Parameters& parameters, std::span<const Te
         all[p].cuts));
   }
   return sums;
+}
+
+std::vector<double> square_sums(const Parameters& parameters, std::span<const Tensor> values) {
+  const auto& sharding = parameters.sharding();
+  std::vector<ShardedParameter> own;
+  if (!sharding) {
+    for (const auto& [name, tensor] : parameters.list())
+      own.push_back({name, tensor.numel(), {0, tensor.numel()}, tensor.dims()});
+  }
+  const auto& all = sharding ? sharding->all() : own;
+  std::vector<NormPart> parts;
+  std::vector<size_t> parameter_of;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].defined() || values[i].numel() == 0) continue;
+    const Sharding::Place place =
+        sharding ? sharding->place(parameters.list()[i].tensor) : Sharding::Place{i, 0};
+    parts.push_back({values[i], place.begin, all[place.parameter].count});
+    parameter_of.push_back(place.parameter);
+  }
+  return square_sums(all, parts, parameter_of, sharding.get());
 }
 
 }  // namespace weft::optim

@@ -7,6 +7,7 @@
 // of all parts together give the root, whatever the cuts.
 #pragma once
 
+#include "core/function.h"
 #include "core/tensor.h"
 #include "optim/parameters.h"
 
@@ -33,9 +34,21 @@ struct NormPart {
   Tensor values;
   int64_t begin = 0;
   int64_t count = 0;  // of the whole parameter
+  // If given, what is squared in place of `values`, which tell its dtype and number: a function
+  // that writes elements [first, last) of the part, never more than kNormPiece, to `to`. Threads
+  // call it at once. Quantities that are used for their norm alone need no memory so.
+  Function<void(int64_t first, int64_t last, std::byte* to)> make = {};
 };
+inline constexpr int64_t kNormPiece = 4096;
 // The nodes of each part, one part after the other. Uses this thread's num_threads().
 std::vector<Lanes> norm_node_sums(std::span<const NormPart> parts);
+
+// The sum of squares of every parameter of `all`, summed over all ranks that hold parts of them.
+// parts[i] is one of parameter parameter_of[i], and begins at a cut of it; without `sharding`
+// they are whole.
+std::vector<double> square_sums(std::span<const ShardedParameter> all,
+                                std::span<const NormPart> parts,
+                                std::span<const size_t> parameter_of, Sharding* sharding);
 
 // The sum of squares of every parameter of `parameters`, summed over all ranks that hold parts of
 // them; `value` gives what is squared for the n-th listed tensor (undefined stands for zeros). One

@@ -3,5 +3,7 @@
 
 #include "optim/adam.h"
 #include "optim/clip.h"
+#include "optim/lamb.h"
+#include "optim/lars.h"
 #include "optim/schedule.h"
 #include "optim/sgd.h"

@@ -4,9 +4,11 @@
 #include "autograd/grad_mode.h"
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
+#include "optim/norm.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -68,6 +70,12 @@ Tensor integer(int64_t value) {
 Optimizer::Optimizer() = default;
 Optimizer::~Optimizer() = default;
 
+bool Optimizer::adapts(const Entry&) const {
+  return false;
+}
+void Optimizer::direction(size_t, const Run&, void*) const {}
+void Optimizer::adapt(size_t, double, double) {}
+
 void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   std::unordered_set<const TensorBody*> bodies;
   std::unordered_set<std::string> names;
@@ -78,8 +86,18 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
   if (const auto& sharding = parameters.sharding();
       sharding && std::find(shardings_.begin(), shardings_.end(), sharding) == shardings_.end())
     shardings_.push_back(sharding);
+  if (std::none_of(norms_.begin(), norms_.end(),
+                   [&](const Norms& norms) { return norms.sharding == parameters.sharding(); })) {
+    Norms& norms = norms_.emplace_back();
+    norms.sharding = parameters.sharding();
+    if (norms.sharding) {
+      for (const ShardedParameter& whole : norms.sharding->all())
+        norms.all.insert(norms.all.end(), 2, whole);
+    }
+  }
   std::vector<Entry> fresh;
-  for (const auto& [given_name, tensor] : parameters.list()) {
+  for (const auto& named : parameters.list()) {
+    const auto& [given_name, tensor] = named;
     WEFT_CHECK(tensor.defined(), name(), "expected a tensor as parameter ", given_name,
                ", got none");
     WEFT_CHECK(tensor.is_leaf() && is_floating(tensor.dtype()), name(),
@@ -101,8 +119,25 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
     entry.group = group;
     fresh.push_back(std::move(entry));
   }
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    const Place place = place_of(parameters.list()[i], parameters.sharding());
+    places_.push_back(place);
+    fresh[i].dims = norms_[place.norms].all[place.parameter].dims;
+  }
   entries_.insert(entries_.end(), std::make_move_iterator(fresh.begin()),
                   std::make_move_iterator(fresh.end()));
+}
+
+Optimizer::Place Optimizer::place_of(const NamedTensor& named, const Ref<Sharding>& sharding) {
+  auto at = std::find_if(norms_.begin(), norms_.end(),
+                         [&](const Norms& norms) { return norms.sharding == sharding; });
+  const Sharding::Place place = sharding ? sharding->place(named.tensor) : Sharding::Place{};
+  const auto index = static_cast<size_t>(at - norms_.begin());
+  if (sharding) return {index, place.parameter * 2, place.begin};
+  const ShardedParameter whole{
+      named.name, named.tensor.numel(), {0, named.tensor.numel()}, named.tensor.dims()};
+  at->all.insert(at->all.end(), 2, whole);
+  return {index, at->all.size() - 2, 0};
 }
 
 void Optimizer::check_group(int64_t group) const {
@@ -193,6 +228,7 @@ void Optimizer::step() {
     blocks_.add(entry.parameter.numel());
     active_.push_back({index, std::move(grad)});
   }
+  if (adaptive()) adapt_all();
   blocks_.parallel(
       [&](size_t run, int64_t first, int64_t last) { update_run(active_[run], first, last); });
   for (const Active& active : active_) {
@@ -211,8 +247,40 @@ void Optimizer::step() {
     sharding->after_step();
 }
 
-// Elements [begin, end) of one parameter.
-void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) const {
+// Between begin() and update(): every rank adds the squares of its parts.
+void Optimizer::adapt_all() {
+  for (const Norms& norms : norms_) {
+    std::vector<NormPart> parts;
+    std::vector<size_t> parameter_of;
+    for (const Active& active : active_) {
+      const Entry& entry = entries_[active.index];
+      const Place& place = places_[active.index];
+      if (&norms_[place.norms] != &norms || !adapts(entry)) continue;
+      const Tensor& values = entry.master.defined() ? entry.master : entry.parameter;
+      const int64_t count = norms.all[place.parameter].count;
+      const int64_t width = size_of(values.dtype());
+      parts.push_back({values, place.begin, count});
+      parts.push_back({values, place.begin, count,
+                       [this, &active, width](int64_t begin, int64_t end, std::byte* to) {
+                         each_run(active, begin, end, [&](const Run& run, int64_t at) {
+                           direction(active.index, run, to + (at - begin) * width);
+                         });
+                       }});
+      parameter_of.insert(parameter_of.end(), {place.parameter, place.parameter + 1});
+    }
+    const auto sums = square_sums(norms.all, parts, parameter_of, norms.sharding.get());
+    for (const Active& active : active_) {
+      const Place& place = places_[active.index];
+      if (&norms_[place.norms] != &norms || !adapts(entries_[active.index])) continue;
+      adapt(active.index, std::sqrt(sums[place.parameter]), std::sqrt(sums[place.parameter + 1]));
+    }
+  }
+}
+
+// Calls f(run, first element) over elements [begin, end) of one parameter: at once, or in short
+// runs of its master with its gradient widened.
+template <class F>
+void Optimizer::each_run(const Active& active, int64_t begin, int64_t end, const F& f) const {
   const Entry& entry = entries_[active.index];
   const DType dtype = entry.parameter.dtype();
   const int64_t width = size_of(dtype);
@@ -226,8 +294,9 @@ void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) con
   const std::byte* gradient = active.gradient.raw();
   if (!is_16_bit(dtype)) {
     point_at(begin);
-    update(active.index, {parameter + begin * width, gradient + begin * width, state.data(),
-                          end - begin, dtype == f64});
+    f(Run{parameter + begin * width, gradient + begin * width, state.data(), end - begin,
+          dtype == f64},
+      begin);
     return;
   }
   constexpr int64_t kRun = 512;
@@ -237,9 +306,19 @@ void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) con
     const int64_t count = std::min(kRun, end - at);
     weft::detail::load_run(wide.data(), gradient + at * width, dtype, 1, count);
     point_at(at);
-    update(active.index, {master + at, wide.data(), state.data(), count, false});
-    weft::detail::store_run(parameter + at * width, dtype, 1, master + at, count);
+    f(Run{master + at, wide.data(), state.data(), count, false}, at);
   }
+}
+
+void Optimizer::update_run(const Active& active, int64_t begin, int64_t end) const {
+  const Entry& entry = entries_[active.index];
+  each_run(active, begin, end, [&](const Run& run, int64_t at) {
+    update(active.index, run);
+    if (!entry.master.defined()) return;
+    const DType dtype = entry.parameter.dtype();
+    weft::detail::store_run(entry.parameter.raw() + at * size_of(dtype), dtype, 1,
+                            entry.master.data<float>() + at, run.count);
+  });
 }
 
 int64_t Optimizer::state_bytes() const {

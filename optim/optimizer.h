@@ -58,6 +58,7 @@ class Optimizer {
     std::string name;
     Tensor parameter;
     int64_t group = 0;
+    int dims = 0;                 // of the whole parameter, of which this may be a flat part
     int64_t steps = 0;            // how many it has taken
     std::vector<Tensor> state;    // state_names() of the group, once it has taken one; f64 or f32
     Tensor master;                // of a 16-bit parameter
@@ -81,6 +82,15 @@ class Optimizer {
   virtual void begin(size_t index, const Entry& entry) = 0;
   virtual void update(size_t index, const Run& run) const = 0;
 
+  // ---- rules that scale each parameter's step by norms (LARS, LAMB) ----
+  virtual bool adaptive() const { return false; }
+  // Whether this one's step is scaled; the same on all ranks.
+  virtual bool adapts(const Entry& entry) const;
+  // Writes, for a run, what the second norm is of. Changes nothing else.
+  virtual void direction(size_t index, const Run& run, void* to) const;
+  // Takes both norms, which are those of the whole parameter wherever its parts are.
+  virtual void adapt(size_t index, double parameter_norm, double direction_norm);
+
   void add_entries(const Parameters& parameters, int64_t group);
 
  private:
@@ -91,9 +101,26 @@ class Optimizer {
 
   void check_group(int64_t group) const;
   void prepare(Entry& entry);
+  void adapt_all();
+  template <class F>
+  void each_run(const Active& active, int64_t begin, int64_t end, const F& f) const;
   void update_run(const Active& active, int64_t begin, int64_t end) const;
 
+  // Parameters whose norms are found together: those of one Sharding, or those without.
+  struct Norms {
+    Ref<Sharding> sharding;
+    std::vector<ShardedParameter> all;  // each twice: for its own norm and that of its direction
+  };
+  struct Place {
+    size_t norms;
+    size_t parameter;  // of the first of the two
+    int64_t begin;
+  };
+  Place place_of(const NamedTensor& named, const Ref<Sharding>& sharding);
+
   std::vector<Entry> entries_;
+  std::vector<Place> places_;  // of entries_
+  std::vector<Norms> norms_;
   std::vector<Ref<Sharding>> shardings_;
   int64_t steps_ = 0;
   std::vector<Active> active_;  // of the step that runs; kept for its memory
@@ -109,7 +136,11 @@ struct ParameterGroup {
 
 // The optimizer of a Rule, which has
 //   Options (with lr), Step, kName, check(options), state_names(options),
-//   Step begin(options, steps taken), update<T>(step, parameter, gradient, states, count).
+//   Step begin(options, steps taken), update<T>(step, parameter, gradient, states, count),
+// and, if its steps are scaled by norms of whole parameters, which are found between the two,
+//   adapts(options, dims of the parameter),
+//   direction<T>(step, parameter, gradient, states, count, to), which writes nothing but `to`,
+//   adapt(step, norm of the parameter, norm of the direction), which notes the scale in the step.
 // Its functions are in optim/optimizer_of.h, for the one source that instantiates the rule.
 template <class Rule>
 class OptimizerOf final : public Optimizer {
@@ -133,6 +164,10 @@ class OptimizerOf final : public Optimizer {
   void check_options() const override;
   void begin(size_t index, const Entry& entry) override;
   void update(size_t index, const Run& run) const override;
+  bool adaptive() const override;
+  bool adapts(const Entry& entry) const override;
+  void direction(size_t index, const Run& run, void* to) const override;
+  void adapt(size_t index, double parameter_norm, double direction_norm) override;
 
  private:
   std::vector<Options> options_;

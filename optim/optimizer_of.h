@@ -7,6 +7,11 @@
 namespace weft::optim {
 
 template <class Rule>
+concept AdaptiveRule = requires(const typename Rule::Options& options) {
+  Rule::adapts(options, 1);
+};
+
+template <class Rule>
 OptimizerOf<Rule>::OptimizerOf(const Parameters& parameters, const Options& options) {
   add_group(parameters, options);
 }
@@ -75,6 +80,38 @@ void OptimizerOf<Rule>::update(size_t index, const Run& run) const {
   } else {
     update_as(static_cast<float*>(run.parameter));
   }
+}
+
+template <class Rule>
+bool OptimizerOf<Rule>::adaptive() const {
+  return AdaptiveRule<Rule>;
+}
+
+template <class Rule>
+bool OptimizerOf<Rule>::adapts(const Entry& entry) const {
+  if constexpr (AdaptiveRule<Rule>)
+    return Rule::adapts(options_[static_cast<size_t>(entry.group)], entry.dims);
+  return Optimizer::adapts(entry);
+}
+
+template <class Rule>
+void OptimizerOf<Rule>::direction(size_t index, const Run& run, void* to) const {
+  if constexpr (AdaptiveRule<Rule>) {
+    const auto direction_as = [&]<class T>(T* out) {
+      Rule::template direction<T>(step_of_[index], static_cast<const T*>(run.parameter),
+                                  static_cast<const T*>(run.gradient), run.state, run.count, out);
+    };
+    if (run.is_double) {
+      direction_as(static_cast<double*>(to));
+    } else {
+      direction_as(static_cast<float*>(to));
+    }
+  }
+}
+
+template <class Rule>
+void OptimizerOf<Rule>::adapt(size_t index, double parameter_norm, double direction_norm) {
+  if constexpr (AdaptiveRule<Rule>) Rule::adapt(step_of_[index], parameter_norm, direction_norm);
 }
 
 }  // namespace weft::optim

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/ref.h"
+#include "core/tensor.h"
 
 #include <cstdint>
 #include <span>
@@ -19,6 +20,7 @@ struct ShardedParameter {
   // Where ranks' parts of it begin and end, in elements of memory order: 0 = cuts[0] < cuts[1] < …
   // = count. Multiples of kNormGroup, but for the end.
   std::vector<int64_t> cuts = {};
+  int dims = 0;  // of the whole parameter: a part of it is flat
 };
 
 class Sharding : public RefCounted {
@@ -31,12 +33,12 @@ class Sharding : public RefCounted {
   virtual void finish_gradients() = 0;
   // All parameters of the model that are trained, in the same order on every rank.
   virtual const std::vector<ShardedParameter>& all() const = 0;
-  // Which of them this rank's n-th listed tensor is a part of, and the element it begins at.
+  // Which of them a tensor that this rank was given is a part of, and the element it begins at.
   struct Place {
     size_t parameter = 0;
     int64_t begin = 0;
   };
-  virtual Place place(size_t listed) const = 0;
+  virtual Place place(const Tensor& part) const = 0;
   // Sums over the ranks that share the parameters; every value is nonzero on one rank at most.
   virtual void sum(std::span<double> values) = 0;
   virtual void max(std::span<double> values) = 0;

@@ -51,4 +51,42 @@ template <class T>
 void adam_update(const AdamStep& step, T* parameter, const T* gradient, T* average,
                  T* square_average, int64_t count);
 
+// LARS (You, Gitman & Ginsburg 2017, Algorithm 1), with the norms of the whole parameter:
+//   ratio = trust * |p| / (|g| + weight_decay * |p|)
+//   m = momentum * m + lr * ratio * (g + weight_decay * p);   p -= m
+struct LarsStep {
+  double lr = 0;
+  double momentum = 0;
+  double weight_decay = 0;
+  double trust = 0;
+  double ratio = 1;
+};
+
+// `momentum` is read and written only where step.momentum is not 0; else it may be null.
+template <class T>
+void lars_update(const LarsStep& step, T* parameter, const T* gradient, T* momentum, int64_t count);
+
+// LAMB (You et al. 2020, Algorithm 2, phi the identity), with Adam's m and v and the norms of the
+// whole parameter and direction:
+//   u = m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + eps) + weight_decay * p
+//   p -= lr * ratio * u,   ratio = |p| / |u|
+struct LambStep {
+  double lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double eps = 0;
+  double weight_decay = 0;
+  double correction1 = 1;  // 1 - beta1^t
+  double correction2 = 1;  // 1 - beta2^t
+  double ratio = 1;
+};
+
+template <class T>
+void lamb_update(const LambStep& step, T* parameter, const T* gradient, T* average,
+                 T* square_average, int64_t count);
+// The u that lamb_update is going to take.
+template <class T>
+void lamb_direction(const LambStep& step, const T* parameter, const T* gradient, const T* average,
+                    const T* square_average, int64_t count, T* to);
+
 }  // namespace weft::optim

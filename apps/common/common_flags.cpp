@@ -33,7 +33,8 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add("--global-batch", flags.global_batch, "samples of one step, over all ranks", 1, kMany);
   line.add("--accumulate", flags.accumulate, "micro-batches a step is cut into", 1, kMany);
   line.add("--lr", flags.lr, "peak learning rate", 0.0, 1e6);
-  line.add_choice("--optimizer", flags.optimizer, {"sgd", "adam", "adamw"}, "optimizer");
+  line.add_choice("--optimizer", flags.optimizer, {"sgd", "adam", "adamw", "lars", "lamb"},
+                  "optimizer");
   line.add("--logical-shards", flags.logical_shards,
            "shards of the global batch for rank-independent bits", 0, kMany);
   line.add("--data", flags.data, "folder of the data set");

@@ -75,6 +75,14 @@ class GptTask final : public Task {
           optim::SgdOptions{
               .lr = common_.lr, .momentum = 0.9, .weight_decay = options_.weight_decay});
     }
+    if (common_.optimizer == "lars") {
+      return std::make_unique<optim::Lars>(
+          parameters, optim::LarsOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+    }
+    if (common_.optimizer == "lamb") {
+      return std::make_unique<optim::Lamb>(
+          parameters, optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+    }
     const optim::AdamOptions adam{
         .lr = common_.lr, .beta2 = 0.99, .weight_decay = options_.weight_decay};
     if (common_.optimizer == "adam") return std::make_unique<optim::Adam>(parameters, adam);

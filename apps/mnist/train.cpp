@@ -57,6 +57,16 @@ class MnistTask final : public Task {
                                                             .momentum = options_.momentum,
                                                             .weight_decay = options_.weight_decay});
     }
+    if (common_.optimizer == "lars") {
+      return std::make_unique<optim::Lars>(
+          parameters, optim::LarsOptions{.lr = common_.lr,
+                                         .momentum = options_.momentum,
+                                         .weight_decay = options_.weight_decay});
+    }
+    if (common_.optimizer == "lamb") {
+      return std::make_unique<optim::Lamb>(
+          parameters, optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
+    }
     const optim::AdamOptions adam{.lr = common_.lr, .weight_decay = options_.weight_decay};
     if (common_.optimizer == "adam") return std::make_unique<optim::Adam>(parameters, adam);
     return std::make_unique<optim::AdamW>(parameters, adam);

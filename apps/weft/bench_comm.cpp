@@ -37,7 +37,7 @@ class BenchComm final : public Bench {
                      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
                       "scatter", "all_to_all"},
                      "collective");
-    line->add_choice("--backend", backend_, {"thread", "shm"}, "communicator");
+    line->add_choice("--backend", backend_, {"thread", "shm", "gloo"}, "communicator");
     line->add("--workers", workers_, "ranks", 1, 1024);
     line->add("--bytes", bytes_, "sizes in bytes, A,B,C");
   }
@@ -61,7 +61,8 @@ class BenchComm final : public Bench {
     const std::vector<double> seconds =
         backend_ == "thread"
             ? by_threads(sizes)
-            : measure_on_processes(static_cast<int>(workers_), sizes.size(),
+            : measure_on_processes({.workers = static_cast<int>(workers_), .backend = backend_},
+                                   sizes.size(),
                                    [&](Communicator& comm) { return measure(comm, sizes); });
     for (size_t i = 0; i < sizes.size(); ++i) {
       const double algorithm = static_cast<double>(sizes[i]) * 1e-9 / seconds[i];

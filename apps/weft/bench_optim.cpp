@@ -11,7 +11,8 @@ class BenchOptim final : public Bench {
  public:
   explicit BenchOptim(CommandLine& bench)
       : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw"}, "optimizer");
+    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
+                     "optimizer");
     line->add("--parameters", parameters_, "parameters in all", kTensors, int64_t{1} << 34);
   }
 
@@ -31,6 +32,12 @@ class BenchOptim final : public Bench {
       words = 5;
     } else if (optimizer_ == "adam") {
       optimizer = std::make_unique<optim::Adam>(tensors, optim::AdamOptions{.lr = 1e-3});
+    } else if (optimizer_ == "lars") {
+      optimizer = std::make_unique<optim::Lars>(tensors, optim::LarsOptions{.adapt_vectors = true});
+      words = 7;  // as sgd, after a first pass that reads parameter and gradient
+    } else if (optimizer_ == "lamb") {
+      optimizer = std::make_unique<optim::Lamb>(tensors, optim::LambOptions{.adapt_vectors = true});
+      words = 11;  // as adamw, after a first pass that reads all four
     } else {
       optimizer = std::make_unique<optim::AdamW>(tensors, optim::AdamOptions{.lr = 1e-3});
     }

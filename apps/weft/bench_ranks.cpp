@@ -1,5 +1,6 @@
 #include "apps/weft/bench_ranks.h"
 
+#include "dist/gloo.h"
 #include "dist/shm.h"
 
 #include <sys/prctl.h>
@@ -16,11 +17,18 @@ namespace {
 
 using Body = std::function<std::vector<double>(dist::Communicator&)>;
 
+std::unique_ptr<dist::Communicator> join(const BenchRanks& ranks, const std::string& job, int port,
+                                         int rank) {
+  if (ranks.backend == "shm") return dist::join_shm(job, rank, ranks.workers);
+  return dist::join_gloo(
+      {.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = ranks.workers});
+}
+
 // Rank 0 writes what it measured to a pipe.
-int rank_main(const std::string& job, int rank, int workers, size_t results, const Body& body,
-              int pipe) {
+int rank_main(const BenchRanks& ranks, const std::string& job, int port, int rank, size_t results,
+              const Body& body, int pipe) {
   try {
-    const auto comm = dist::join_shm(job, rank, workers);
+    const auto comm = join(ranks, job, port, rank);
     const std::vector<double> measured = body(*comm);
     WEFT_CHECK(measured.size() == results, "bench", "expected ", results, " numbers, got ",
                measured.size());
@@ -36,11 +44,14 @@ int rank_main(const std::string& job, int rank, int workers, size_t results, con
 
 }  // namespace
 
-std::vector<double> measure_on_processes(int workers, size_t results, const Body& body) {
+std::vector<double> measure_on_processes(const BenchRanks& ranks, size_t results,
+                                         const Body& body) {
+  const int workers = ranks.workers;
   std::array<int, 2> ends{};
   WEFT_CHECK(pipe(ends.data()) == 0, "bench", "expected a pipe, got none");
   std::fflush(nullptr);
   const std::string job = "bench-" + std::to_string(getpid());
+  const int port = ranks.backend == "gloo" ? dist::free_port("127.0.0.1") : 0;
   const pid_t parent = getpid();
   std::vector<pid_t> children;
   for (int rank = 0; rank < workers; ++rank) {
@@ -48,7 +59,7 @@ std::vector<double> measure_on_processes(int workers, size_t results, const Body
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C and worse leave nobody behind
       if (getppid() != parent) _exit(1);
-      _exit(rank_main(job, rank, workers, results, body, ends[1]));
+      _exit(rank_main(ranks, job, port, rank, results, body, ends[1]));
     }
     if (child < 0) break;
     children.push_back(child);

@@ -30,7 +30,8 @@ class BenchStep final : public Bench {
     line->add("--workers", workers_, "ranks", 1, 1 << 20);
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw"}, "optimizer");
+    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
+                     "optimizer");
     add_gpt_flags(*line, gpt_);
   }
 
@@ -50,11 +51,12 @@ class BenchStep final : public Bench {
                           " for " + model_);
     if (const auto code = check_gpt()) return code;
     const double seconds =
-        strategy_ == "single"
-            ? measure()
-            : measure_on_processes(static_cast<int>(workers_), 1, [&](dist::Communicator& comm) {
-                return std::vector<double>{measure_on(comm)};
-              }).front();
+        strategy_ == "single" ? measure()
+                              : measure_on_processes({.workers = static_cast<int>(workers_)}, 1,
+                                                     [&](dist::Communicator& comm) {
+                                                       return std::vector<double>{measure_on(comm)};
+                                                     })
+                                    .front();
     rows.push_back({.bench = "step",
                     .name = model_,
                     .threads = threads,
@@ -153,6 +155,8 @@ class BenchStep final : public Bench {
     if (optimizer_ == "adamw") {
       return std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-3});
     }
+    if (optimizer_ == "lars") return std::make_unique<optim::Lars>(parameters);
+    if (optimizer_ == "lamb") return std::make_unique<optim::Lamb>(parameters);
     return std::make_unique<optim::Sgd>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   }
 

@@ -2,9 +2,9 @@
 
 #include "dist/detail/board_exchange.h"
 #include "dist/detail/board_wait.h"
+#include "dist/detail/verdict_text.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 namespace weft::dist::detail {
@@ -58,23 +58,12 @@ void BoardCommunicator::execute(const Call& call, int64_t sequence, Waiting wait
 }
 
 void BoardCommunicator::compare(const Present& present, size_t slot) {
-  const auto contract = [&](int r) -> const Contract& {
-    return board_.seat(r).slots[slot].contract;
-  };
-  bool same = true;
-  for (int r = 0; r < size() && same; ++r)
-    same = std::memcmp(&contract(r), &present.contract, sizeof(Contract)) == 0;
-  if (same) return;
-  for (int a = 0; a < size(); ++a) {
-    for (int b = a + 1; b < size(); ++b) {
-      if (agree(contract(a), contract(b))) continue;
-      fail(concat({"[", op_name(present.call), "] expected the same call on all ", size(),
-                   " ranks, got on ", name_of_rank(a), ": ",
-                   describe(contract(a), present.sequence, name()), "; on ", name_of_rank(b), ": ",
-                   describe(contract(b), present.sequence, name())}),
-           true);
-    }
-  }
+  std::vector<const Contract*> contracts;
+  for (int r = 0; r < size(); ++r)
+    contracts.push_back(&board_.seat(r).slots[slot].contract);
+  const std::string text =
+      mismatch_text(op_name(present.call), contracts, ranks_, present.sequence, name());
+  if (!text.empty()) fail(text, true);
 }
 
 uint64_t BoardCommunicator::prepare_group(const std::vector<int>& members) {

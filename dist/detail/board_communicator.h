@@ -43,12 +43,12 @@ class BoardCommunicator final : public CommunicatorBase {
   void await(Present& present, const Ready& ready, const Missing& missing);
   // Fails if a missing rank is gone or the time is up.
   void report_missing(const Present& present, const std::vector<int>& missing, double waited);
-  std::string story_of(int rank, const Present& present, const std::string& fate, double waited);
+  std::string story(int rank, const Present& present, const std::string& fate, double waited);
   [[noreturn]] void fail(const std::string& verdict, bool contract_error);
   [[noreturn]] void raise();
   void begin_touching();
   void end_touching();
-  std::string name_of_rank(int rank) const;
+  std::string name_of(int rank) const;
 
   // ---- data ----
   // ContractError if the ranks' slots hold different contracts.

@@ -1,5 +1,6 @@
 // send and recv on the board: a channel for each ordered pair of ranks.
 #include "dist/detail/board_wait.h"
+#include "dist/detail/verdict_text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -39,16 +40,11 @@ void BoardCommunicator::exchange_pair(Present& present) {
   announce(own.posted, calls + 1);
   await_counter(other.posted, calls + 1);
   const Contract& theirs = other.contracts[slot];
-  if (!agree(present.contract, theirs) || theirs.root != rank()) {
-    const int sender = sends ? rank() : peer;
-    const Contract& sent = sends ? present.contract : theirs;
-    const Contract& received = sends ? theirs : present.contract;
-    fail(concat({"[send] expected the same call of both ranks, got on ", name_of_rank(sender), ": ",
-                 describe(sent, present.sequence, name()), "; on ",
-                 name_of_rank(sends ? peer : rank()), ": ",
-                 describe(received, present.sequence, name())}),
-         true);
-  }
+  const std::string text = sends ? pair_mismatch_text(present.contract, rank(), theirs, peer,
+                                                      ranks_, present.sequence, name())
+                                 : pair_mismatch_text(theirs, peer, present.contract, rank(),
+                                                      ranks_, present.sequence, name());
+  if (!text.empty()) fail(text, true);
 
   // Chunks: one where the receiver can reach the memory, windows full of it where not.
   const bool staged = !channel.in_data[slot] && channel.addresses[slot] == Offer::kStaged;

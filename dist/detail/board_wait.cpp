@@ -1,29 +1,11 @@
 // Meeting on the board: arrivals, waiting for them, and finding out who does not come and why.
 #include "dist/detail/board_wait.h"
 
+#include "dist/detail/verdict_text.h"
+
 #include <sched.h>
 
-#include <algorithm>
-#include <cstdio>
-
 namespace weft::dist::detail {
-namespace {
-
-std::string seconds(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", value);
-  return text;
-}
-
-std::string list_of(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items)
-    text += (text.empty() ? "" : "; ") + item;
-  return text;
-}
-
-}  // namespace
-
 void BoardCommunicator::arrive() {
   board_.seat(rank()).arrived.store(++phase_, std::memory_order_seq_cst);
   // The last to come wakes the others; who comes earlier has nothing to tell them.
@@ -44,36 +26,20 @@ void BoardCommunicator::await_all(Present& present) {
       [&](int r) { return board_.seat(r).arrived.load(std::memory_order_seq_cst) < phase_; });
 }
 
-std::string BoardCommunicator::name_of_rank(int rank) const {
-  const int own = ranks_[static_cast<size_t>(rank)];
-  if (own == rank) return concat({"rank ", rank});
-  return concat({"rank ", rank, " (of the job: ", own, ")"});
+std::string BoardCommunicator::name_of(int rank) const {
+  return name_of_rank(rank, ranks_[static_cast<size_t>(rank)]);
 }
 
-std::string BoardCommunicator::story_of(int rank, const Present& present, const std::string& fate,
-                                        double waited) {
-  const Whereabouts::Snapshot seen = world_->whereabouts(ranks_[static_cast<size_t>(rank)]).read();
-  const bool gone =
-      board_.seat(rank).state.load(std::memory_order_acquire) == Seat::left || !fate.empty();
-  std::string text = name_of_rank(rank) + ": it ";
-  if (!fate.empty()) {
-    text += fate;
-  } else if (gone) {
-    text += "has left";
-  } else {
-    text += "did not come within " + seconds(waited);
-  }
-  if (seen.state == Whereabouts::State::nowhere) return text + ", without any call so far";
-  const double ago = clock_seconds() - seen.since;
-  const bool same = seen.communicator == board_.number() && seen.sequence == present.sequence;
-  if (seen.state == Whereabouts::State::after || gone) {
-    text += concat({", last seen in ", seen.call});
-    if (!gone) text += concat({", which it left ", seconds(ago), " ago"});
-  } else {
-    text += concat({same ? ", it is in the midst of " : ", it is elsewhere: in ", seen.call,
-                    " for ", seconds(ago)});
-  }
-  return text;
+std::string BoardCommunicator::story(int rank, const Present& present, const std::string& fate,
+                                     double waited) {
+  const int of_the_job = ranks_[static_cast<size_t>(rank)];
+  Absence absence{name_of(rank), fate, waited, world_->whereabouts(of_the_job).read()};
+  if (fate.empty() && board_.seat(rank).state.load(std::memory_order_acquire) == Seat::left)
+    absence.fate = "has left";
+  absence.ago = clock_seconds() - absence.seen.since;
+  absence.same =
+      absence.seen.communicator == board_.number() && absence.seen.sequence == present.sequence;
+  return story_of(absence);
 }
 
 void BoardCommunicator::report_missing(const Present& present, const std::vector<int>& missing,
@@ -85,17 +51,16 @@ void BoardCommunicator::report_missing(const Present& present, const std::vector
     const bool left = board_.seat(r).state.load(std::memory_order_acquire) == Seat::left;
     // It may have come, and left, since it was found missing.
     if ((!fate.empty() || left) && present.still_missing(r)) {
-      gone.push_back(story_of(r, present, fate, waited));
+      gone.push_back(story(r, present, fate, waited));
     } else {
-      late.push_back(story_of(r, present, "", waited));
+      late.push_back(story(r, present, "", waited));
     }
   }
   if (gone.empty() && waited < options().timeout_seconds) return;
   const auto& stories = gone.empty() ? late : gone;
-  fail(
-      concat({"[", op_name(present.call), "] expected all ", size(), " ranks in ",
-              describe(present.contract, present.sequence, name()), ", got no ", list_of(stories)}),
-      false);
+  fail(missing_text(op_name(present.call), size(),
+                    describe(present.contract, present.sequence, name()), stories),
+       false);
 }
 
 void BoardCommunicator::fail(const std::string& verdict, bool contract_error) {
@@ -141,12 +106,7 @@ void BoardCommunicator::abort(const std::string& reason) {
   if (!verdict.empty()) return board_.decide(verdict, contract_error);
   const Whereabouts::Snapshot seen =
       world_->whereabouts(ranks_[static_cast<size_t>(rank())]).read();
-  std::string text = concat({"[communicator] expected all ", size(), " ranks of '", name(),
-                             "', got no ", name_of_rank(rank()), ": it gave up"});
-  if (seen.state != Whereabouts::State::nowhere)
-    text += concat({seen.state == Whereabouts::State::inside ? " in " : " after ", seen.call});
-  if (!reason.empty()) text += ": " + reason;
-  board_.decide(text, false);
+  board_.decide(gave_up_text(name(), size(), name_of(rank()), seen, reason), false);
 }
 
 }  // namespace weft::dist::detail

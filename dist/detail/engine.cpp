@@ -140,7 +140,7 @@ void Parallel::Engine::list_parameters(const nn::Module& model) {
 void Parallel::Engine::list_parameter(size_t sum, size_t entry) {
   const detail::Flat& flat = sums_[sum]->flat();
   const detail::Flat::Entry& whole = flat.entries()[entry];
-  optim::ShardedParameter known{whole.name, whole.count, {0}};
+  optim::ShardedParameter known{whole.name, whole.count, {0}, whole.shape.dims()};
   for (int shard = 0; shard < mesh_.shards(); ++shard) {
     const auto part = flat.in_shard(whole, shard);
     if (part.end > part.begin) known.cuts.push_back(part.end);
@@ -226,6 +226,16 @@ Parallel::StateBytes Parallel::Engine::state_bytes() const {
 }
 
 // ---- optim::Sharding ----
+
+optim::Sharding::Place Parallel::Engine::place(const Tensor& part) const {
+  const auto at = std::find_if(listed_.begin(), listed_.end(), [&](const Listed& listed) {
+    return listed.tensor.body() == part.body();
+  });
+  WEFT_CHECK(at != listed_.end(), "parallel",
+             "expected one of the tensors that parameters() lists, got one of shape ",
+             part.shape());
+  return {at->parameter, at->begin};
+}
 
 void Parallel::Engine::sum(std::span<double> values) {
   if (mesh_.shards() > 1)

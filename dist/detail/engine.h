@@ -30,9 +30,7 @@ class Parallel::Engine final : public optim::Sharding {
   void after_step() override;
   void finish_gradients() override;
   const std::vector<optim::ShardedParameter>& all() const override { return all_; }
-  Place place(size_t listed) const override {
-    return {listed_[listed].parameter, listed_[listed].begin};
-  }
+  Place place(const Tensor& part) const override;
   void sum(std::span<double> values) override;
   void max(std::span<double> values) override;
 

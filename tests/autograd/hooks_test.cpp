@@ -138,6 +138,35 @@ TEST(Hooks, ALeafIsReadyBeforeEarlierOnesAre) {
       << "what was used last is ready first: communication can overlap backward";
 }
 
+TEST(Hooks, AGradientLandsInItsHome) {
+  const Tensor x = test::leaf({2, 3});
+  const Tensor flat = full({8}, 5, {f64});
+  int asked = 0;
+  set_grad_home(x, [&] {
+    ++asked;
+    return alias(flat, {2, 3}, {3, 1}, 1);
+  });
+  backward(sum(x * x));
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(x.grad().storage() == flat.storage());
+  test::expect_near(x.grad(), x.detach() * 2.0, 1e-15);
+  backward(sum(x));  // adds to it where it is
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(x.grad().storage() == flat.storage());
+  test::expect_near(x.grad(), x.detach() * 2.0 + 1.0, 1e-15);
+  EXPECT_EQ(flat.to_vector<double>().front(), 5);
+  EXPECT_EQ(flat.to_vector<double>().back(), 5);
+
+  x.set_grad({});
+  set_grad_home(x, [&] { return alias(flat, {6}, {1}); });
+  EXPECT_NE(test::error_of([&] { backward(sum(x)); }).find("home of shape [2, 3]"),
+            std::string::npos);
+  x.set_grad({});
+  set_grad_home(x, {});
+  backward(sum(x));
+  EXPECT_FALSE(x.grad().storage() == flat.storage());
+}
+
 TEST(Hooks, ThatThrowLeaveBackward) {
   const Tensor x = leaf({2});
   const HookId hook =

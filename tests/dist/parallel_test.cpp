@@ -84,6 +84,26 @@ TEST(SameBits, WithMomentum) {
   }
 }
 
+// Their norms are of whole parameters, of which a rank has parts.
+TEST(SameBits, WithStepsScaledByNorms) {
+  for (const char* name : {"mlp", "awkward"}) {
+    const TestModel model = test_model(name);
+    for (const char* optimizer : {"lars", "lamb"}) {
+      const Outcome alone = train(model, {.strategy = "single", .clip = 0, .optimizer = optimizer});
+      EXPECT_LT(alone.losses.back(), alone.losses.front()) << name << " " << optimizer;
+      for (const char* strategy : kStrategies) {
+        for (const int ranks : {1, 2, 3, 4, 8}) {
+          EXPECT_EQ(
+              train(model,
+                    {.strategy = strategy, .ranks = ranks, .clip = 0, .optimizer = optimizer}),
+              alone)
+              << name << " " << optimizer << " " << strategy << " on " << ranks << " ranks";
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameBitsOf, ::testing::Values("mlp", "cnn", "gpt", "awkward"));
 
 }  // namespace

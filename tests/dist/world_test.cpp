@@ -32,6 +32,8 @@ TEST(World, BackendFollowsFromWhereTheRanksAre) {
   unsetenv("WEFT_BACKEND");
   EXPECT_EQ(choice(RankEnvironment(), "auto"), "thread");
   EXPECT_EQ(choice(ranks(4, 4), "auto"), "shm");
+  EXPECT_EQ(choice(ranks(4, 2), "auto"), "gloo");
+  EXPECT_EQ(choice(ranks(4, 4), "gloo"), "gloo");
   EXPECT_EQ(choice(ranks(1, 1), "shm"), "shm");
   setenv("WEFT_BACKEND", "shm", 1);
   EXPECT_EQ(choice(RankEnvironment(), "auto"), "shm");
@@ -42,13 +44,14 @@ TEST(World, BackendFollowsFromWhereTheRanksAre) {
 TEST(World, BackendsThatCannotServeAreErrors) {
   unsetenv("WEFT_BACKEND");
   using testing::HasSubstr;
-  EXPECT_THAT(choice(ranks(4, 2), "auto"), HasSubstr("all ranks on one host, got 2 of 4"));
+  EXPECT_THAT(choice(ranks(4, 4), "mpi"), HasSubstr("for the backend mpi, got "));
   EXPECT_THAT(choice(ranks(4, 2), "shm"), HasSubstr("all ranks on one host"));
   EXPECT_THAT(choice(ranks(4, 4), "thread"), HasSubstr("expected one rank for the backend thread"));
   EXPECT_THAT(choice(ranks(4, 4), "pigeon"), HasSubstr("got pigeon"));
 }
 
 TEST(World, OneRankIsAWorld) {
+  EXPECT_EQ(join_world(RankEnvironment(), {.backend = "gloo"})->size(), 1);
   const auto comm = join_world(RankEnvironment());
   EXPECT_EQ(comm->size(), 1);
   EXPECT_EQ(comm->rank(), 0);

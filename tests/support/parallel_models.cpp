@@ -164,6 +164,13 @@ Outcome train(const TestModel& test, const Run& run) {
     if (run.optimizer == "adamw") {
       optimizer =
           std::make_unique<optim::AdamW>(parallel.parameters(), optim::AdamOptions{.lr = 0.01});
+    } else if (run.optimizer == "lars") {
+      optimizer = std::make_unique<optim::Lars>(
+          parallel.parameters(),
+          optim::LarsOptions{.lr = 1, .weight_decay = 1e-3, .trust = 0.02, .adapt_vectors = true});
+    } else if (run.optimizer == "lamb") {
+      optimizer =
+          std::make_unique<optim::Lamb>(parallel.parameters(), optim::LambOptions{.lr = 0.02});
     } else {
       optimizer = std::make_unique<optim::Sgd>(parallel.parameters(),
                                                optim::SgdOptions{.lr = 0.05, .momentum = 0.9});

@@ -34,7 +34,7 @@ struct Run {
   int64_t logical_shards = 8;
   int64_t steps = 20;
   double clip = 0.5;
-  std::string optimizer = "adamw";
+  std::string optimizer = "adamw";  // or sgd, lars, lamb
   std::function<void(dist::ParallelOptions&)> change = {};
 };
 
