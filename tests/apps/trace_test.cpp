@@ -99,12 +99,12 @@ class TraceFlag : public testing::Test {
   }
   ~TraceFlag() override { std::filesystem::remove_all(folder_); }
 
-  int run(const std::string& flags) const {
+  int run(const std::string& flags, const std::string& trace = "/trace.json") const {
     const std::string command = std::string(WEFT_BIN_DIR) + "/gpt --data " + folder_ +
                                 "/text.txt --run-dir " + folder_ +
                                 "/run --layers 4 --width 64 --heads 2 --context 32 --threads 1 "
                                 "--sample 0 --global-batch 16 --epochs 1 --trace " +
-                                folder_ + "/trace.json " + flags + " >" + folder_ + "/out 2>&1";
+                                folder_ + trace + " " + flags + " >" + folder_ + "/out 2>&1";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -158,10 +158,10 @@ TEST_F(TraceFlag, ShowsEveryRankAndCommunicationBesideComputation) {
 
 TEST_F(TraceFlag, FailedRunEndsAsItWouldWithout) {
   // Too little memory: every rank throws in the midst of training or before.
-  EXPECT_EQ(run("--workers 2 --strategy ddp --memory-limit 1M"), 1) << output();
+  EXPECT_EQ(run("--workers 2 --strategy ddp --memory-limit 1MB"), 1) << output();
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/trace.json"));
   // Nowhere to write to: the run says so.
-  EXPECT_EQ(run("--steps 2 --trace " + folder_ + "/none/trace.json"), 1);
+  EXPECT_EQ(run("--steps 2", "/none/trace.json"), 1);
   EXPECT_NE(output().find("none/trace.json"), std::string::npos) << output();
 }
 

@@ -82,7 +82,7 @@ TEST(Deferred, EveryInitialiserIsReplayed) {
 TEST(Deferred, TrainsToTheSameBitsOnEveryStrategy) {
   for (const char* name : {"cnn", "gpt"}) {
     const TestModel model = test_model(name);
-    const Outcome alone = train(model, {.strategy = "single", .steps = 3});
+    const Trained alone = train(model, {.strategy = "single", .steps = 3});
     for (const char* strategy : {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"}) {
       for (const int ranks : {1, 2, 4}) {
         if (ranks > 1 && strategy == std::string("single")) continue;

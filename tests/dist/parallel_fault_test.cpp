@@ -60,7 +60,7 @@ class Proxy final : public optim::Sharding {
   }
   void finish_gradients() override { real_->finish_gradients(); }
   const std::vector<optim::ShardedParameter>& all() const override { return real_->all(); }
-  Place place(size_t listed) const override { return real_->place(listed); }
+  Place place(const Tensor& part) const override { return real_->place(part); }
   void sum(std::span<double> values) override { real_->sum(values); }
   void max(std::span<double> values) override { real_->max(values); }
 

@@ -89,7 +89,7 @@ TEST(SameBits, WithStepsScaledByNorms) {
   for (const char* name : {"mlp", "awkward"}) {
     const TestModel model = test_model(name);
     for (const char* optimizer : {"lars", "lamb", "lamb_groups"}) {
-      const Outcome alone = train(model, {.strategy = "single", .clip = 0, .optimizer = optimizer});
+      const Trained alone = train(model, {.strategy = "single", .clip = 0, .optimizer = optimizer});
       EXPECT_LT(alone.losses.back(), alone.losses.front()) << name << " " << optimizer;
       for (const char* strategy : kStrategies) {
         for (const int ranks : {1, 2, 3, 4, 8}) {
