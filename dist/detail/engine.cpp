@@ -146,6 +146,7 @@ void Parallel::Engine::list_parameter(size_t sum, size_t entry) {
     if (part.end > part.begin) known.cuts.push_back(part.end);
   }
   all_.push_back(std::move(known));
+  places_.push_back({sum, entry});
   const size_t parameter = all_.size() - 1;
   if (mesh_.shards() == 1 && !flat.sharded()) {
     listed_.push_back({sum, entry, parameter, 0, whole.parameter});

@@ -61,6 +61,7 @@ class Parallel::Engine final : public optim::Sharding {
   void watch_gradients();
 
   void begin_implicit_step();
+  void open_shard(bool has_samples);
   void gradient_landed(size_t sum, size_t entry);
   // Completes sums in their order: those that are whole, or all of them.
   void advance(bool all);
@@ -79,7 +80,13 @@ class Parallel::Engine final : public optim::Sharding {
   std::optional<detail::BufferMean> buffers_;
   std::optional<detail::Gatherer> gatherer_;  // where parameters rest sharded
 
+  // Which of sums_ a parameter belongs to, and which parameter of its flat buffer it is.
+  struct InSum {
+    size_t sum;
+    size_t entry;
+  };
   std::vector<optim::ShardedParameter> all_;
+  std::vector<InSum> places_;  // of each of all_
   std::vector<Listed> listed_;
   std::vector<std::pair<Tensor, HookId>> hooks_;
 

@@ -235,8 +235,4 @@ void GradientSum::wait() {
   in_flight_.clear();
 }
 
-void GradientSum::finish() {
-  wait();
-}
-
 }  // namespace weft::dist::detail

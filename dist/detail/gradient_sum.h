@@ -28,7 +28,9 @@ class GradientSum {
   // the step's last shard, or in every round. Waits for what this flat started before. `round`
   // counts this rank's shards in the step.
   void complete(const Shard& shard, int64_t round, bool last);
-  // Waits for what complete() has started and gives back its landing buffer.
+  // Waits for what complete() has started and gives back its landing buffer. After the step's last
+  // shard the sums are ended: result_…() is this rank's shard of them (all of them where there is
+  // one shard).
   void wait();
   bool completed() const { return completed_; }
   bool whole() const { return landed_count_ == landed_.size(); }
@@ -37,9 +39,6 @@ class GradientSum {
   // ---- one step ----
   void begin_shard();
   void begin_step();
-  // Ends the sums: afterwards result() is this rank's shard of them (all of them where there is one
-  // shard).
-  void finish();
   const Ref<Storage>& result_storage() const { return held_.front().storage; }
   int64_t result_byte() const { return held_.front().byte; }
   // Which entries had a gradient in any of this rank's shards.
@@ -64,7 +63,6 @@ class GradientSum {
   void start_shard_axis(std::vector<Held> parts, std::vector<Held> pending, bool last,
                         std::span<const Node> sums);
   void start_replicate_axis();
-  std::vector<Node> round_nodes(int64_t round) const;
 
   const Flat& flat_;
   const Mesh& mesh_;

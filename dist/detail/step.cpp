@@ -43,12 +43,8 @@ void Parallel::Engine::begin_shard(const Shard& shard, bool has_samples) {
              " as number ", round_);
   begin_random_step(step_, static_cast<uint32_t>(shard.index));
   if (gatherer_) gatherer_->end_shard();
-  for (const auto& sum : sums_)
-    sum->begin_shard();
   buffers_->begin_shard();
-  has_samples_ = has_samples;
-  advanced_ = 0;
-  phase_ = Phase::in_shard;
+  open_shard(has_samples);
 }
 
 void Parallel::Engine::begin_implicit_step() {
@@ -60,9 +56,13 @@ void Parallel::Engine::begin_implicit_step() {
   phase_ = Phase::idle;  // this step's forward has been: its buffers are to stay
   begin_step(step);
   named_ = false;
+  open_shard(true);
+}
+
+void Parallel::Engine::open_shard(bool has_samples) {
   for (const auto& sum : sums_)
     sum->begin_shard();
-  has_samples_ = true;
+  has_samples_ = has_samples;
   advanced_ = 0;
   phase_ = Phase::in_shard;
 }
@@ -116,7 +116,7 @@ void Parallel::Engine::finish_gradients() {
   WEFT_CHECK(round_ == shards.size(), "parallel", "expected all ", shards.size(),
              " shards of this rank before the step ends, got ", round_);
   for (const auto& sum : sums_)
-    sum->finish();
+    sum->wait();
   buffers_->finish();
   share_facts();
   hand_out_gradients();
@@ -125,14 +125,9 @@ void Parallel::Engine::finish_gradients() {
 }
 
 void Parallel::Engine::share_facts() {
-  for (const auto& sum : sums_) {
-    for (size_t entry = 0; entry < sum->used().size(); ++entry) {
-      if (!sum->used()[entry]) continue;
-      const auto& name = sum->flat().entries()[entry].name;
-      const auto at = std::find_if(all_.begin(), all_.end(),
-                                   [&](const auto& known) { return known.name == name; });
-      facts_[static_cast<size_t>(leaves + (at - all_.begin()))] = 1;
-    }
+  for (size_t i = 0; i < all_.size(); ++i) {
+    if (sums_[places_[i].sum]->used()[places_[i].entry])
+      facts_[static_cast<size_t>(leaves) + i] = 1;
   }
   // Each loss comes from one rank: adding zeros to it changes nothing.
   comm.all_reduce({facts_.data(), static_cast<int64_t>(facts_.size()), f64}, ReduceOp::sum,
