@@ -4,8 +4,10 @@
 #include "core/parallel.h"
 #include "core/random.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <string_view>
 
 namespace weft::app {
 
@@ -99,6 +101,28 @@ std::optional<int> check_shards(const CommandLine& line, const CommonFlags& flag
                      "), got " + number(flags.global_batch));
 }
 
+// Paths may differ from host to host, and what a rank prints and how much it may use is its own
+// affair; of files that some ranks alone read or write, all must know that there are some.
+std::vector<std::string> agreed_settings(const CommandLine& line, const CommonFlags& flags) {
+  constexpr std::array<std::string_view, 8> own = {
+      "--data", "--run-dir", "--quiet", "--threads", "--memory-limit", "--timeout", "--workers",
+      "--strategy"};
+  constexpr std::array<std::string_view, 3> files = {"--init", "--export", "--trace"};
+  const auto contains = [](const auto& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::vector<std::string> agreed = {"--strategy " + flags.strategy};
+  for (const auto& [name, value] : line.settings()) {
+    if (contains(own, name)) continue;
+    if (!contains(files, name)) {
+      agreed.push_back(name + " " + value);
+    } else {
+      agreed.push_back((value.empty() ? "no " : "") + name);
+    }
+  }
+  return agreed;
+}
+
 // Who has set OMP_NUM_THREADS has decided; Weft's own launcher does.
 int default_threads(const CommonFlags& flags) {
   if (std::getenv("OMP_NUM_THREADS") || !flags.environment.launched()) return num_threads();
@@ -128,6 +152,7 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
   set_num_threads(static_cast<int>(flags.threads));
   if (flags.memory_limit > 0) current_ledger().set_limit(flags.memory_limit);
   manual_seed(static_cast<uint64_t>(flags.seed));
+  flags.agreed = agreed_settings(line, flags);
   return std::nullopt;
 }
 

@@ -7,13 +7,16 @@
 #include "dist/shards.h"
 #include "nn/module.h"
 
+#include <optional>
+
 namespace weft::dist::detail {
 
 class BufferMean {
  public:
   // Takes the model's buffers into flat memory. A collective: ranks start from the values of rank
-  // 0.
-  BufferMean(nn::Module& model, Communicator& comm, int64_t leaves);
+  // 0. Floating ones become of `dtype`.
+  BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
+             std::optional<DType> dtype = {});
 
   // After a step that came to nothing, starts from what was before it.
   void begin_step(bool last_came_to_nothing);
