@@ -26,7 +26,7 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
            "seconds that ranks wait for one that is alive but does not come", 0.001, 1e9);
   line.add_choice("--device", flags.device, {"cpu", "cuda"}, "where to train");
   line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"},
-                  "type of parameters and activations");
+                  "type that the model computes in; what is trained stays f32");
   line.add("--threads", flags.threads,
            "threads of a rank, 0 for all processors divided among the ranks of a host", 0, 4096);
   line.add("--seed", flags.seed, "seed of initial weights, order and augmentation", 0);
@@ -104,21 +104,15 @@ std::optional<int> check_shards(const CommandLine& line, const CommonFlags& flag
 // Paths may differ from host to host, and what a rank prints and how much it may use is its own
 // affair; of files that some ranks alone read or write, all must know that there are some.
 std::vector<std::string> agreed_settings(const CommandLine& line, const CommonFlags& flags) {
-  constexpr std::array<std::string_view, 8> own = {
-      "--data", "--run-dir", "--quiet", "--threads", "--memory-limit", "--timeout", "--workers",
-      "--strategy"};
-  constexpr std::array<std::string_view, 3> files = {"--init", "--export", "--trace"};
-  const auto contains = [](const auto& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  std::vector<std::string> agreed = {"--strategy " + flags.strategy};
+  constexpr std::array<std::string_view, 11> own = {
+      "--data",    "--run-dir",  "--quiet", "--threads", "--memory-limit", "--timeout",
+      "--workers", "--strategy", "--init",  "--export",  "--trace"};
+  std::vector<std::string> agreed = {"--strategy " + flags.strategy,
+                                     flags.init.empty() ? "no --init" : "--init",
+                                     flags.export_to.empty() ? "no --export" : "--export",
+                                     flags.trace.empty() ? "no --trace" : "--trace"};
   for (const auto& [name, value] : line.settings()) {
-    if (contains(own, name)) continue;
-    if (!contains(files, name)) {
-      agreed.push_back(name + " " + value);
-    } else {
-      agreed.push_back((value.empty() ? "no " : "") + name);
-    }
+    if (std::find(own.begin(), own.end(), name) == own.end()) agreed.push_back(name + " " + value);
   }
   return agreed;
 }

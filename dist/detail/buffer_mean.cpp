@@ -18,18 +18,18 @@ void copy_bytes(const Ref<Storage>& to, const Ref<Storage>& from) {
 }  // namespace
 
 BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
-                       std::optional<DType> floating)
+                       std::optional<DType> floating_dtype)
     : comm_(comm), leaves_(leaves) {
   const NoGrad no_grad;
   const CategoryScope category(Category::parameters);
   const auto buffers = model.named_buffers();
-  const auto dtype_of = [&](const Tensor& buffer) {
-    return floating && is_floating(buffer.dtype()) ? *floating : buffer.dtype();
+  const auto wanted = [&](const Tensor& buffer) {
+    return floating_dtype && is_floating(buffer.dtype()) ? *floating_dtype : buffer.dtype();
   };
   for (const DType dtype : {f32, f64, bf16, f16, i64, i32, u8}) {
     Group group{dtype, {}, {}};
     for (const auto& [name, buffer] : buffers) {
-      if (dtype_of(buffer) == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
+      if (wanted(buffer) == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
     }
     if (group.count == 0) continue;
     group.values = Storage::allocate(group.count * size_of(dtype));
@@ -37,7 +37,7 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
     std::memset(group.values->data(), 0, static_cast<size_t>(group.values->bytes()));
     int64_t at = 0;
     for (const auto& [name, buffer] : buffers) {
-      if (dtype_of(buffer) != dtype) continue;
+      if (wanted(buffer) != dtype) continue;
       const Tensor value = to(buffer.is_dense() ? buffer : contiguous(buffer), dtype);
       const Tensor place =
           view_of(group.values, at * size_of(dtype), value.shape(), value.strides(), dtype);

@@ -14,9 +14,9 @@ namespace weft::dist::detail {
 class BufferMean {
  public:
   // Takes the model's buffers into flat memory. A collective: ranks start from the values of rank
-  // 0. Floating ones become of `dtype`.
+  // 0. Floating ones become of `floating_dtype`.
   BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
-             std::optional<DType> dtype = {});
+             std::optional<DType> floating_dtype = {});
 
   // After a step that came to nothing, starts from what was before it.
   void begin_step(bool last_came_to_nothing);

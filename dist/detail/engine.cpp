@@ -229,7 +229,7 @@ void Parallel::Engine::with_full_parameters(const Function<void()>& f, bool keep
   if (gatherer_) gatherer_->hold_all();
   each_flat([this](detail::Flat& flat) { flat.show_masters(mesh_); });
   f();
-  if (!keep) return;
+  if (!keep && mesh_.shards() > 1) return;  // where parameters rest whole, changes stay anyway
   each_flat([](detail::Flat& flat) {
     flat.keep_masters();
     if (flat.sharded() && !flat.has_masters()) flat.keep_shard();
