@@ -1,6 +1,6 @@
 // Buffers that training changes, such as the running statistics of BatchNorm. Every logical shard
 // starts from the step's first values; the step ends with the mean of what the shards made of them,
-// added in the fixed tree. Integer buffers end as any one shard leaves them.
+// added in the fixed tree, those of 16 bits in f32. Integer buffers end as any one shard leaves them.
 #pragma once
 
 #include "dist/communicator.h"
@@ -36,7 +36,6 @@ class BufferMean {
     std::vector<Ref<Storage>> memory = {};
   };
   void add_up(Group& group, const Shard& shard, bool counts);
-  void divide(Group& group, double by) const;
 
   Communicator& comm_;
   int64_t leaves_;

