@@ -125,17 +125,17 @@ constexpr int64_t kPsi = 2 * 64 * 128;
 
 // An optimizer that keeps masters of 16-bit parameters by itself does the same arithmetic.
 TEST(MixedPrecisionSteps, AreThoseOfAnOptimizerWithMasters) {
-  manual_seed(11);
-  Wide reference;
-  reference.to(bf16);
-  Wide model;
-  {
-    const NoGrad no_grad;
-    copy_(model.fc1.weight, reference.fc1.weight);
-    copy_(model.fc2.weight, reference.fc2.weight);
-  }
-  optim::AdamW with_masters(reference, {.lr = 0.01});
-  dist::run_thread_ranks(1, [&](dist::Communicator& comm) {
+  dist::run_thread_ranks(1, [](dist::Communicator& comm) {
+    manual_seed(11);
+    Wide reference;
+    reference.to(bf16);
+    Wide model;
+    {
+      const NoGrad no_grad;
+      copy_(model.fc1.weight, reference.fc1.weight);
+      copy_(model.fc2.weight, reference.fc2.weight);
+    }
+    optim::AdamW with_masters(reference, {.lr = 0.01});
     dist::Parallel parallel(model, comm, in_bf16("fsdp"));
     optim::AdamW optimizer(parallel.parameters(), {.lr = 0.01});
     for (uint64_t step = 0; step < 4; ++step) {
