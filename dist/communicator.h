@@ -139,7 +139,8 @@ class Communicator {
   // ---- sums of tree nodes (dist/tree.h) ----
   // A rank may contribute any number of nodes, also none, of a tree over `leaves` leaves; the nodes
   // of all ranks are disjoint, and all have the same count and dtype; a rank without any says which
-  // (Call::parts_dtype) if it is not the results'. Ranks know each other's nodes by exchanging them.
+  // (Call::parts_dtype) if it is not the results'. Ranks know each other's nodes by exchanging
+  // them.
 
   // On every rank, `results` become the nodes that all contributions add up to (merged() of them
   // all): usually one, the root. A result may lie on one of this rank's parts.

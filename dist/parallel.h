@@ -62,21 +62,21 @@ struct ParallelOptions {
   int shard_ranks = 0;
 
   // Mixed precision: the 16-bit dtype (bf16 or f16) that the model's f32 and 16-bit parameters have
-  // from now on; who calls the model gives it inputs of that dtype. Gathers and gradients are of it,
-  // too. Beside it every rank keeps the f32 values (masters) of its part, at rest like optimizer
-  // state: parameters() lists those, optimizers step them, and their rounding is what the model
-  // computes with.
+  // from now on; who calls the model gives it inputs of that dtype. Gathers and gradients are of
+  // it, too. Beside it every rank keeps the f32 values (masters) of its part, at rest like
+  // optimizer state: parameters() lists those, optimizers step them, and their rounding is what the
+  // model computes with.
   std::optional<DType> parameter_dtype = {};
-  // The dtype that sums of gradients end in, with parameter_dtype: that or f32. Whichever it is, sums
-  // are added in f32, and the optimizer gets f32 gradients.
+  // The dtype that sums of gradients end in, with parameter_dtype: that or f32. Whichever it is,
+  // sums are added in f32, and the optimizer gets f32 gradients.
   std::optional<DType> reduce_dtype = {};
   // A floating dtype for the model's floating buffers, such as the statistics of BatchNorm.
   std::optional<DType> buffer_dtype = {};
 
-  // Offload: the device on which shards (of parameters, masters, gradients and optimizer state) rest
-  // between their uses, for strategies that keep parameters sharded. Memory of the processor beside
-  // a model on a GPU is what it is for; for a model on the processor it is the same memory, and
-  // nothing changes. Without, they rest where the model is.
+  // Offload: the device on which shards (of parameters, masters, gradients and optimizer state)
+  // rest between their uses, for strategies that keep parameters sharded. Memory of the processor
+  // beside a model on a GPU is what it is for; for a model on the processor it is the same memory,
+  // and nothing changes. Without, they rest where the model is.
   std::optional<Device> offload = {};
 
   // fsdp: what becomes a unit (by default modules of 100,000 elements and more). zero3 makes every

@@ -125,9 +125,8 @@ void BufferMean::finish() {
       continue;
     }
     const DType dtype = compute_dtype(group.dtype);
-    const Ref<Storage> total = dtype == group.dtype
-                                   ? group.values
-                                   : Storage::allocate(group.count * size_of(dtype));
+    const Ref<Storage> total =
+        dtype == group.dtype ? group.values : Storage::allocate(group.count * size_of(dtype));
     const Part root{root_of(leaves_), {total->data(), group.count, dtype}};
     comm_.run(Communicator::all_reduce_nodes(std::exchange(group.sums, {}), {root}, leaves_,
                                              {"buffers", 0, group.count}));

@@ -1,6 +1,7 @@
 // Buffers that training changes, such as the running statistics of BatchNorm. Every logical shard
 // starts from the step's first values; the step ends with the mean of what the shards made of them,
-// added in the fixed tree, those of 16 bits in f32. Integer buffers end as any one shard leaves them.
+// added in the fixed tree, those of 16 bits in f32. Integer buffers end as any one shard leaves
+// them.
 #pragma once
 
 #include "dist/communicator.h"

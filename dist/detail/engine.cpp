@@ -93,8 +93,8 @@ void Parallel::Engine::check_dtypes() const {
              "expected reduce_dtype together with parameter_dtype, got ", *reduce, " alone");
   WEFT_CHECK(!reduce || *reduce == f32 || *reduce == *parameter, "parallel",
              "expected a reduce_dtype of f32 or ", *parameter, ", got ", *reduce);
-  WEFT_CHECK(!buffer || is_floating(*buffer), "parallel",
-             "expected a floating buffer_dtype, got ", *buffer);
+  WEFT_CHECK(!buffer || is_floating(*buffer), "parallel", "expected a floating buffer_dtype, got ",
+             *buffer);
 }
 
 void Parallel::Engine::check_model(const nn::Module& model) const {
@@ -132,9 +132,8 @@ void Parallel::Engine::make_units(nn::Module& model) {
           });
       const std::vector<NamedTensor> together(made.parameters.begin(), same);
       made.parameters.erase(made.parameters.begin(), same);
-      unit.flats.push_back(
-          std::make_unique<detail::Flat>(unit.name, together, mesh_, plan.parameters,
-                                         options.parameter_dtype));
+      unit.flats.push_back(std::make_unique<detail::Flat>(
+          unit.name, together, mesh_, plan.parameters, options.parameter_dtype));
     }
   }
   if (by_module && mesh_.shards() > 1) {
@@ -150,8 +149,8 @@ void Parallel::Engine::make_units(nn::Module& model) {
   for (const detail::Unit* unit : order) {
     for (const auto& flat : unit->flats) {
       if (!flat->trained()) continue;
-      const DType result = flat->has_masters() && options.reduce_dtype ? *options.reduce_dtype
-                                                                       : flat->dtype();
+      const DType result =
+          flat->has_masters() && options.reduce_dtype ? *options.reduce_dtype : flat->dtype();
       sums_.push_back(std::make_unique<detail::GradientSum>(
           *flat, mesh_, plan.gradients, order_of(plan, options), leaves, result));
     }

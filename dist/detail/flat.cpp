@@ -36,7 +36,8 @@ Flat::Flat(std::string unit, const std::vector<NamedTensor>& parameters, const M
   if (mixed) dtype_ = *computed;
   const int64_t alignment = alignment_of(dtype_);
   for (const auto& [name, tensor] : parameters) {
-    const Strides strides = tensor.is_dense() ? tensor.strides() : contiguous_strides(tensor.shape());
+    const Strides strides =
+        tensor.is_dense() ? tensor.strides() : contiguous_strides(tensor.shape());
     entries_.push_back({name, tensor, tensor.shape(), strides, length_, tensor.numel()});
     if (mixed) tensor.set_grad({});
     used_length_ += tensor.numel();

@@ -58,8 +58,8 @@ class Flat {
   // What a view of the shard is made of, and the byte the shard begins at in it.
   const Ref<Storage>& shard_storage() const { return resting_; }
   int64_t shard_byte() const { return sharded_ ? 0 : shard_begin() * size_of(dtype_); }
-  // What an optimizer steps of a parameter: this rank's elements of it, or of its masters. On a mesh
-  // of one shard they have the parameter's shape, and without masters are the parameter.
+  // What an optimizer steps of a parameter: this rank's elements of it, or of its masters. On a
+  // mesh of one shard they have the parameter's shape, and without masters are the parameter.
   Tensor stepped(const Entry& entry) const;
 
   // ---- masters ----

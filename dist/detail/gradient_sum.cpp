@@ -37,8 +37,7 @@ GradientSum::GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrd
   // Memory that rests between steps is there from the start: what a strategy needs is known before
   // the first step.
   if (rest_ == Rest::replicated) landing_ = allocate(flat.length(), flat.dtype());
-  if (keeps_result())
-    resident_ = allocate(flat.shard_length(), result_dtype_);
+  if (keeps_result()) resident_ = allocate(flat.shard_length(), result_dtype_);
 }
 
 GradientSum::~GradientSum() {
@@ -254,9 +253,8 @@ void GradientSum::wait() {
 // Of what a call that has ended has read. A landing buffer that is to rest stays.
 void GradientSum::let_go() {
   for (const Held& read : std::exchange(in_flight_, {})) {
-    const bool in_use = std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
-      return held.storage == read.storage;
-    });
+    const bool in_use = std::any_of(held_.begin(), held_.end(),
+                                    [&](const Held& held) { return held.storage == read.storage; });
     if (rest_ == Rest::replicated && !landing_ && !in_use && is_landing(read))
       landing_ = read.storage;
   }

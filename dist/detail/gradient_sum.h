@@ -60,9 +60,7 @@ class GradientSum {
   };
 
   // Whether the sums in the end have memory of their own between steps.
-  bool keeps_result() const {
-    return rest_ == Rest::sharded || result_dtype_ != flat_.dtype();
-  }
+  bool keeps_result() const { return rest_ == Rest::sharded || result_dtype_ != flat_.dtype(); }
   bool is_landing(const Held& held) const;
   void let_go();
   Ref<Storage> allocate(int64_t elements, DType dtype) const;

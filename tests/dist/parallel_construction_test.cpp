@@ -122,8 +122,8 @@ class Construction : public testing::TestWithParam<const char*> {
     for (int process = 0; process < kPoints * kRanks; ++process) {
       if (process % kRanks == kVictim) continue;
       const auto& outcome = outcomes[static_cast<size_t>(process)];
-      SCOPED_TRACE(concat({"point ", process / kRanks, ", rank ", process % kRanks, ": ",
-                           outcome.text}));
+      SCOPED_TRACE(
+          concat({"point ", process / kRanks, ", rank ", process % kRanks, ": ", outcome.text}));
       EXPECT_EQ(outcome.code, kVerdict);
       EXPECT_THAT(outcome.text, testing::ContainsRegex("no rank (1|[0-9] \\(of the job: 1\\))"));
       EXPECT_THAT(outcome.text, HasSubstr(what));

@@ -50,8 +50,9 @@ TEST_P(MixedPrecision, GivesTheSameBitsOnEveryStrategyAndNumberOfRanks) {
     EXPECT_NEAR(alone.losses[step], in_f32.losses[step], 0.05) << step;
   for (const char* strategy : kStrategies) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
-      EXPECT_EQ(train(model, {.strategy = strategy, .ranks = ranks, .steps = 8, .change = use_bf16}),
-                alone)
+      EXPECT_EQ(
+          train(model, {.strategy = strategy, .ranks = ranks, .steps = 8, .change = use_bf16}),
+          alone)
           << strategy << " on " << ranks << " ranks";
     }
   }
@@ -98,9 +99,9 @@ TEST_P(MixedPrecision, GivesTheSameBitsWithEveryChoice) {
 // Norms of whole parameters are those of the masters.
 TEST(MixedPrecisionSteps, ScaledByNorms) {
   const TestModel model = test_model("mlp");
-  const Trained alone = train(
-      model,
-      {.strategy = "single", .steps = 6, .clip = 0, .optimizer = "lamb", .change = use_bf16});
+  const Trained alone =
+      train(model,
+            {.strategy = "single", .steps = 6, .clip = 0, .optimizer = "lamb", .change = use_bf16});
   for (const char* strategy : kStrategies) {
     EXPECT_EQ(train(model, {.strategy = strategy,
                             .ranks = 4,
@@ -185,9 +186,8 @@ TEST(MixedPrecisionState, IsOfTheDtypesAskedFor) {
           true);
       EXPECT_EQ(model.fc1.weight.dtype(), bf16);
       EXPECT_EQ(model.fc1.weight.shape(), Shape({128, 64}));
-      parallel.with_full_parameters([&] {
-        EXPECT_FLOAT_EQ(model.fc1.weight.data<float>()[8191], 1.0001F);
-      });
+      parallel.with_full_parameters(
+          [&] { EXPECT_FLOAT_EQ(model.fc1.weight.data<float>()[8191], 1.0001F); });
       if (parallel.plan().parameters == dist::Rest::replicated) {
         EXPECT_EQ(to(model.fc1.weight, f32).data<float>()[8191], 1.0F);
       }
@@ -249,7 +249,8 @@ TEST(MixedPrecisionState, TakesWhatTheFormulaSays) {
     for (const bool wide_sums : {false, true}) {
       const auto expect = [&](const char* strategy, int64_t p, int64_t g, int64_t sums, int64_t o) {
         SCOPED_TRACE(concat({strategy, " on ", ranks, wide_sums ? ", f32 sums" : ""}));
-        const Reading reading = measure(strategy, ranks, wide_sums ? std::optional(f32) : std::nullopt);
+        const Reading reading =
+            measure(strategy, ranks, wide_sums ? std::optional(f32) : std::nullopt);
         const int64_t gradients = wide_sums ? g + sums : g > 0 ? g : sums / 2;
         EXPECT_EQ(reading.parameters, p);
         EXPECT_EQ(reading.gradients, gradients);
@@ -285,7 +286,8 @@ TEST(MixedPrecisionState, StatesItsPadding) {
     const bool whole_g = reading.stated.gradients > psi;
     const bool whole_m = reading.stated.masters > 2 * psi;
     // In quarters of an element's byte.
-    const int64_t used = psi * (2 * (whole_p ? 4 : 1) + 2 * (whole_g ? 4 : 1) + 4 * (whole_m ? 4 : 1));
+    const int64_t used =
+        psi * (2 * (whole_p ? 4 : 1) + 2 * (whole_g ? 4 : 1) + 4 * (whole_m ? 4 : 1));
     EXPECT_EQ(reading.stated.padding, (4 * held - used) / 4);
     EXPECT_GT(reading.stated.padding, 0);
   }
@@ -360,8 +362,9 @@ TEST(Offload, ToTheProcessorGivesTheSameBits) {
     for (const char* strategy : {"zero3", "fsdp"}) {
       for (const int ranks : {1, 3}) {
         const auto offload = [](dist::ParallelOptions& options) { options.offload = cpu; };
-        EXPECT_EQ(train(model, {.strategy = strategy, .ranks = ranks, .steps = 4, .change = offload}),
-                  alone)
+        EXPECT_EQ(
+            train(model, {.strategy = strategy, .ranks = ranks, .steps = 4, .change = offload}),
+            alone)
             << name << " " << strategy << " on " << ranks;
       }
     }
