@@ -189,9 +189,9 @@ TEST_F(Training, ModelLargerThanAnyRank) {
       "--logical-shards 8 --optimizer adamw --sample 0 --data " +
       std::string(WEFT_TESTS_DIR) + "/../LICENSE";
   const auto losses = [&] {
-    auto losses = bits();
-    losses.resize(2);
-    return losses;
+    auto all = bits();
+    all.resize(2);
+    return all;
   };
   ASSERT_EQ(run(command), 0) << output();
   const auto alone = losses();
