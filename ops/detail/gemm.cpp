@@ -16,7 +16,8 @@ constexpr int64_t kDepth = 256;      // products summed in registers: what the h
 constexpr int64_t kBlockRows = 192;  // rows of A whose packed block stays in the second-level cache
 constexpr int64_t kTaskColumns =
     128;  // columns of B in the smallest piece of work a thread is given
-constexpr int64_t kPanelsAtOnce = 8;  // that are packed together
+constexpr int64_t kColumnsAtOnce = 16;  // of column-major A, that all tiles take their share of
+constexpr int64_t kPanelsAtOnce = 8;    // of B, that are packed together
 constexpr int64_t kFetchedBytes =
     int64_t{256} << 10;  // of packed B, from which on its panels are fetched ahead of their use
 constexpr int64_t kGrainProducts =
@@ -56,9 +57,10 @@ class Product {
     parallel_for(first_packed_, panels_, panel_grain,
                  [&](int64_t begin, int64_t end) { pack_panels(begin, end); });
     parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
+      const int64_t rows = std::min(g_.m, kBlockRows);
       Tensor packed_a;
       if (pack_a_)
-        packed_a = empty({std::min(g_.m, kBlockRows) * std::min(g_.k, kDepth) + kLanes<T>},
+        packed_a = empty({tiles_of(rows) * kLanes<T> + rows * std::min(g_.k, kDepth)},
                          {.dtype = dtype_of<T>});
       while (begin < end) {  // tasks of one block of rows run together and share its packed rows
         const int64_t block = begin / column_tasks;
@@ -132,12 +134,20 @@ class Product {
   void pack_rows(int64_t row, int64_t rows, int64_t from, int64_t depth, T* to) const {
     const T* a = g_.a + row * g_.a_row + from * g_.a_col;
     const int64_t tiles = tiles_of(rows);
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t first = rows * i / tiles;
-      const int64_t height = rows * (i + 1) / tiles - first;
-      tile::interleave(a + first * g_.a_row, g_.a_row, g_.a_col, height, depth, to + first * depth);
+    // Where columns are what lies together, all tiles take their share of some before the next.
+    const int64_t step = g_.a_row == 1 ? kColumnsAtOnce : depth;
+    for (int64_t p = 0; p < depth; p += step) {
+      for (int64_t i = 0; i < tiles; ++i) {
+        const int64_t first = rows * i / tiles;
+        const int64_t height = rows * (i + 1) / tiles - first;
+        tile::interleave(a + first * g_.a_row + p * g_.a_col, g_.a_row, g_.a_col, height,
+                         std::min(step, depth - p),
+                         to + first * depth + i * kLanes<T> + p * height);
+      }
     }
   }
+  // A tile's rows and a vector more, which packing may write to.
+  static int64_t packed_length(int64_t rows, int64_t depth) { return rows * depth + kLanes<T>; }
 
   // C's rows of one block, columns [column, end).
   void run_block(int64_t row, int64_t column, int64_t end, T* packed_a) const {
@@ -223,7 +233,7 @@ class Product {
       tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.packed ? 1 : strip.a_row,
                                         strip.packed ? height : strip.a_col, strip.b, strip.b_row,
                                         strip.b_panel, strip.to);
-      a += height * (strip.packed ? strip.depth : strip.a_row);
+      a += strip.packed ? packed_length(height, strip.depth) : height * strip.a_row;
       strip.to.c += height * strip.to.row;
       if (strip.to.bias) strip.to.bias += height * strip.to.bias_row;
     }
