@@ -124,12 +124,12 @@ void TransportCommunicator::Exchange::all_reduce_by_host(const std::vector<Part>
       sums.push_back({host_nodes[static_cast<size_t>(i)], {at, round.share, dtype}});
     }
     hosts.inside->run(sum_of(Collective::reduce_scatter, call_.op,
-                             parts_of(parts, round.begin, round.share * places), {}, sums,
-                             leaves(), dtype_of_parts()));
-    round.carried = hosts.across->start(sum_of(
-        Collective::all_reduce, call_.op, std::move(sums), {},
-        parts_of(results, round.begin + hosts.place() * round.share, round.share), leaves(),
-        dtype));
+                             parts_of(parts, round.begin, round.share * places), {}, sums, leaves(),
+                             dtype_of_parts()));
+    round.carried = hosts.across->start(
+        sum_of(Collective::all_reduce, call_.op, std::move(sums), {},
+               parts_of(results, round.begin + hosts.place() * round.share, round.share), leaves(),
+               dtype));
     if (number > 0) spread(rounds[static_cast<size_t>((number - 1) % 2)]);
   }
   if (number > 0) spread(rounds[static_cast<size_t>((number - 1) % 2)]);
@@ -181,8 +181,7 @@ void TransportCommunicator::Exchange::reduce_scatter_by_host() {
   for (int host = 0; host < hosts.hosts(); ++host) {
     hosts.inside->run(sum_of(Collective::reduce_scatter, call_.op,
                              parts_of(parts_, host * together, together), {},
-                             parts_of(sums, host * count_, count_), leaves(),
-                             dtype_of_parts()));
+                             parts_of(sums, host * count_, count_), leaves(), dtype_of_parts()));
   }
   hosts.across->run(sum_of(Collective::reduce_scatter, call_.op, std::move(sums), call_.pending,
                            results_, leaves(), dtype));
