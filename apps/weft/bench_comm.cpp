@@ -1,5 +1,5 @@
 // `weft bench comm`: collectives, as nccl-tests measures them. Starts its own ranks.
-#include "apps/common/step_clock.h"
+#include "dist/recorder.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
@@ -114,9 +114,9 @@ class BenchComm final : public Bench {
       std::vector<double> times;
       for (int i = -std::max(3, repeats / 10); i < repeats; ++i) {
         comm.barrier();
-        const double start = seconds_now();
+        const double start = dist::clock_seconds();
         call();
-        if (i >= 0) times.push_back(seconds_now() - start);
+        if (i >= 0) times.push_back(dist::clock_seconds() - start);
       }
       std::sort(times.begin(), times.end());
       medians.push_back(times[times.size() / 2]);
