@@ -58,6 +58,8 @@ class CheckpointDirectory {
   void clean();
 
  private:
+  // Those with a metric, the best first.
+  std::vector<StoredCheckpoint> by_metric(bool higher_is_better) const;
   void write_pinned(const std::vector<std::string>& names);
 
   std::string path_;
