@@ -1,6 +1,7 @@
 #include "dist/detail/run_folder.h"
 
 #include "core/error.h"
+#include "dist/detail/step_log.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,6 +12,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -32,6 +34,15 @@ int64_t as_number(const std::string& text) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() && number >= 0 ? number : -1;
+}
+
+int64_t last_attempt_of(const std::string& run) {
+  int64_t last = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(run + "/attempts", error), end; !error && at != end;
+       at.increment(error))
+    last = std::max(last, as_number(at->path().filename().string()));
+  return last;
 }
 
 }  // namespace
@@ -87,12 +98,7 @@ void RunFolder::clear() const {
 }
 
 int64_t RunFolder::last_attempt() const {
-  int64_t last = 0;
-  std::error_code error;
-  for (fs::directory_iterator at(path_ + "/attempts", error), end; !error && at != end;
-       at.increment(error))
-    last = std::max(last, as_number(at->path().filename().string()));
-  return last;
+  return last_attempt_of(path_);
 }
 
 std::string RunFolder::begin_attempt(int64_t attempt) const {
@@ -117,14 +123,13 @@ void RunFolder::write_attempt(int64_t attempt, const std::string& json) const {
   write_file_whole(path_ + "/attempts/" + std::to_string(attempt) + "/attempt.json", json);
 }
 
-int RunFolder::ranks_of_all_attempts() const {
+int ranks_of_attempts(const std::string& run) {
   int ranks = 0;
-  const int64_t last = last_attempt();
+  const int64_t last = last_attempt_of(run);
   for (int64_t attempt = 1; attempt <= last; ++attempt) {
-    const auto text = read_file(path_ + "/attempts/" + std::to_string(attempt) + "/attempt.json");
+    const auto text = read_file(run + "/attempts/" + std::to_string(attempt) + "/attempt.json");
     if (!text) continue;
-    const size_t at = text->find("\"ranks\":");
-    const int its = at == std::string::npos ? 0 : std::atoi(text->c_str() + at + 8);
+    const int its = std::atoi(member_of_line(*text, "ranks").c_str());
     if (its == 0) continue;
     if (ranks != 0 && ranks != its) return 0;
     ranks = its;

@@ -37,13 +37,15 @@ class RunFolder {
   std::string begin_attempt(int64_t attempt) const;
   // Writes attempts/N/attempt.json, whole.
   void write_attempt(int64_t attempt, const std::string& json) const;
-  // Ranks of the attempts so far: the number that all had, 0 where they differ or there are none.
-  int ranks_of_all_attempts() const;
 
  private:
   std::string path_;
   FileDescriptor lock_;
 };
+
+// Ranks of the attempts that a run has had: the number that all had, 0 where they differ or there are
+// none.
+int ranks_of_attempts(const std::string& run);
 
 // What the file RUN/places holds: a number of ranks; nothing where there is no file. Throws Error
 // for what is no number.

@@ -73,4 +73,13 @@ std::string member_of_line(const std::string& line, const std::string& name) {
   return line.substr(begin, std::min(line.find_first_of(",}", begin), line.size()) - begin);
 }
 
+std::string quoted_json(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return result + '"';
+}
+
 }  // namespace weft::dist::detail

@@ -26,6 +26,7 @@ class StepLog {
   // The last line that was kept and the first that was cut off; empty where there was none.
   const std::string& kept() const { return kept_; }
   const std::string& cut() const { return cut_; }
+  void forget_cut() { cut_.clear(); }
 
  private:
   void open(const char* mode);
@@ -39,5 +40,8 @@ class StepLog {
 std::optional<int64_t> step_of_line(const std::string& line);
 // The text of a member of a flat object on one line, without quotes: "loss_bits" -> 3f800000
 std::string member_of_line(const std::string& line, const std::string& name);
+
+// Text as JSON has it, in quotes.
+std::string quoted_json(const std::string& text);
 
 }  // namespace weft::dist::detail

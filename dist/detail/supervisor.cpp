@@ -1,6 +1,7 @@
 #include "dist/detail/supervisor.h"
 
 #include "core/error.h"
+#include "dist/detail/run_start.h"
 #include "dist/detail/run_watch.h"
 #include "dist/environment.h"
 #include "dist/launch.h"
@@ -50,6 +51,7 @@ class Supervision {
     launch.variables = {{kAttemptVariable, std::to_string(attempt_)},
                         {kBoardVariable, std::to_string(board.descriptor())},
                         {kResumeVariable, resume()}};
+    if (!options_.same_parameters) launch.variables.emplace_back(kChangedVariable, "1");
     // Threads are the same in every attempt: what oneDNN computes may depend on them.
     if (!std::getenv("OMP_NUM_THREADS")) {
       const int threads = threads_per_rank(1 << 20, own_processors(), options_.workers);
@@ -105,10 +107,7 @@ class Supervision {
   }
 
   void note(int ranks, const char* ending, const LaunchReport& report) const {
-    folder_.write_attempt(
-        attempt_, concat({"{\"attempt\":", attempt_, ",\"ranks\":", ranks, ",\"ending\":\"", ending,
-                          "\",\"code\":", report.code, ",\"failed_rank\":",
-                          report.failed_rank, ",\"signal\":", report.signal, "}\n"}));
+    note_attempt(folder_, attempt_, ranks, ending, report);
   }
 
   void say(const std::string& text) const {
