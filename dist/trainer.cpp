@@ -114,13 +114,17 @@ Trainer::Trainer(WorkerFunction worker, TrainConfig train, ScalingConfig scaling
   if (scaling_.min_workers == 0) scaling_.min_workers = scaling_.workers;
 }
 
+bool Trainer::started_this() {
+  return std::getenv(detail::kAttemptVariable) != nullptr;
+}
+
 Result Trainer::fit() {
   const bool saves = run_.checkpoint.every > 0;
   const RankEnvironment environment = read_environment();
   if (scaling_.threads > 0) set_num_threads(scaling_.threads);
   const RankRun rank{worker_, train_, scaling_, run_, run_.directory};
 
-  if (std::getenv(detail::kAttemptVariable)) {
+  if (started_this()) {
     // A rank that a supervisor has started. It ends here.
     int code = 0;
     try {

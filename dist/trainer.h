@@ -63,6 +63,9 @@ class Trainer {
   // only thread, once.
   Result fit();
 
+  // Whether this process is a rank that a fit() has started.
+  static bool started_this();
+
  private:
   WorkerFunction worker_;
   TrainConfig train_;

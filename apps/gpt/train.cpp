@@ -139,15 +139,17 @@ class GptTask final : public Task {
 
 }  // namespace
 
-void train_gpt(const GptAppOptions& options, dist::Communicator& comm) {
+void train_gpt(const GptAppOptions& options, dist::Session& session) {
   GptTask task(options);
-  if (!options.no_train) {
-    run_training(task, options.common, comm, {.app = "gpt", .rate = "sequences/s"});
-  } else if (comm.rank() == 0) {
-    task.model().to(dtype_from_name(options.common.dtype));
-    if (!options.common.init.empty()) task.model().load(options.common.init);
-    std::printf("%s\n", task.sample().c_str());
-  }
+  run_training(task, options.common, session, {.app = "gpt", .rate = "sequences/s"});
+}
+
+void sample_gpt(const GptAppOptions& options, dist::Communicator& comm) {
+  if (comm.rank() != 0) return;
+  GptTask task(options);
+  task.model().to(dtype_from_name(options.common.dtype));
+  if (!options.common.init.empty()) task.model().load(options.common.init);
+  std::printf("%s\n", task.sample().c_str());
 }
 
 }  // namespace weft::app

@@ -1,7 +1,7 @@
 #include "apps/weft/bench.h"
 
-#include "dist/recorder.h"
 #include "core/error.h"
+#include "dist/recorder.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
 // `weft bench comm`: collectives, as nccl-tests measures them. Starts its own ranks.
-#include "dist/recorder.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
+#include "dist/recorder.h"
 #include "dist/thread_ranks.h"
 
 #include <algorithm>

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 namespace weft::dist::detail {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A killed run's ranks are ended by its guardian within moments.
-constexpr double kPatience = 3;
+constexpr double kPatience = 1.5;
 
 void check(const std::error_code& error, const std::string& what, const std::string& path) {
   WEFT_CHECK(!error, "run", "expected to ", what, " ", path, ", got ", error.message());
@@ -34,6 +35,20 @@ int64_t as_number(const std::string& text) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() && number >= 0 ? number : -1;
+}
+
+// Removes the entries that `ours` knows, and the folder if nothing else is in it.
+void clear_of(const std::string& folder, bool (*ours)(const std::string& name)) {
+  std::error_code error;
+  std::vector<fs::path> going;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (ours(at->path().filename().string())) going.push_back(at->path());
+  }
+  for (const fs::path& path : going) {
+    fs::remove_all(path, error);
+    check(error, "remove", path.string());
+  }
+  fs::remove(folder, error);  // stays if others have something there
 }
 
 int64_t last_attempt_of(const std::string& run) {
@@ -84,16 +99,39 @@ bool RunFolder::has_checkpoints() const {
 
 bool RunFolder::finished() const {
   std::error_code error;
-  return fs::exists(path_ + "/result.json", error);
+  if (fs::exists(path_ + "/result.json", error)) return true;
+  const auto text =
+      read_file(path_ + "/attempts/" + std::to_string(last_attempt()) + "/attempt.json");
+  return text && member_of_line(*text, "ending") == "finished";
 }
 
+// Somebody may have pointed a run at a folder with things of their own: only what runs have made goes.
 void RunFolder::clear() const {
   std::error_code error;
   // The result first: what is cleared by halves is not a finished run.
-  for (const char* name : {"result.json", "result.json.partial", "metrics.jsonl", "reports.jsonl",
-                           "checkpoints", "attempts", "logs"}) {
-    fs::remove_all(path_ + "/" + name, error);
+  for (const char* name :
+       {"result.json", "result.json.partial", "metrics.jsonl", "reports.jsonl", "run.json"}) {
+    fs::remove(path_ + "/" + name, error);
     check(error, "remove", path_ + "/" + name);
+  }
+  clear_of(checkpoints(), [](const std::string& name) {
+    return name.rfind("step-", 0) == 0 || name.rfind(".step-", 0) == 0 || name == "pinned";
+  });
+  clear_logs();
+  clear_of(path_ + "/attempts", [](const std::string& name) { return as_number(name) > 0; });
+}
+
+void RunFolder::clear_logs() const {
+  const std::string logs = path_ + "/logs";
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(logs, error))) {
+    fs::remove(logs, error);
+    check(error, "remove", logs);
+  } else {
+    clear_of(logs, [](const std::string& name) {
+      return name.rfind("rank-", 0) == 0 && name.size() > 4 &&
+             name.compare(name.size() - 4, 4, ".log") == 0;
+    });
   }
 }
 
@@ -109,7 +147,7 @@ std::string RunFolder::begin_attempt(int64_t attempt) const {
   check(error, "make", folder + "/logs");
   // A link is replaced at once; a folder of logs makes way for it.
   const std::string logs = path_ + "/logs";
-  if (!fs::is_symlink(fs::symlink_status(logs, error))) fs::remove_all(logs, error);
+  if (!fs::is_symlink(fs::symlink_status(logs, error))) clear_logs();
   const std::string fresh = path_ + "/.logs.partial";
   fs::remove(fresh, error);
   fs::create_directory_symlink("attempts/" + number + "/logs", fresh, error);

@@ -5,6 +5,7 @@
 //   RUN/logs -> attempts/3/logs                      of the newest
 //   RUN/checkpoints/                                 dist/checkpoint_directory.h
 //   RUN/metrics.jsonl, reports.jsonl                 a line a step, a line a report
+//   RUN/run.json                                     the hyper-parameters it was begun with
 //   RUN/places                                       written by others: ranks that may run now
 #pragma once
 
@@ -25,10 +26,10 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   bool has_checkpoints() const;
-  // Whether a run has ended here with its result.
+  // Whether a run has come to its end here.
   bool finished() const;
 
-  // Removes what runs have left: all of the above but for `places`, and result.json.
+  // Removes what runs have made: all of the above but for `places`, and result.json.
   void clear() const;
 
   // 0 before the first.
@@ -39,6 +40,8 @@ class RunFolder {
   void write_attempt(int64_t attempt, const std::string& json) const;
 
  private:
+  void clear_logs() const;
+
   std::string path_;
   FileDescriptor lock_;
 };

@@ -100,7 +100,7 @@ RunStart begin_run(const RunFolder& folder, const RunConfig& run, const TrainCon
   }
   const bool own = path && lies_in(run.resume, folder.checkpoints());
   // A run without checkpoints has nothing that a new one could not make again.
-  if (folder.has_checkpoints() && !run.overwrite) {
+  if (!run.overwrite && (folder.has_checkpoints() || run.resume == "auto")) {
     WEFT_CHECK(!folder.finished() || own, "run", "expected a run that has not finished, got ",
                folder.path(), ", which has: ", run.overwrite_flag, " begins it anew");
     WEFT_CHECK(run.resume == "auto" || own, "run", "expected no checkpoints of an earlier run in ",
