@@ -12,14 +12,14 @@ namespace weft::dist::detail {
 
 // Elements [begin, begin + count) of a tensor, in memory order.
 struct Piece {
-  std::string name;
+  std::string name = {};
   DType dtype = f32;
-  Shape shape;             // of the whole
-  std::vector<int> order;  // of the whole: see dist/manifest.h
+  Shape shape = {};             // of the whole
+  std::vector<int> order = {};  // of the whole: see dist/manifest.h
   int64_t begin = 0;
   int64_t count = 0;
   std::byte* data = nullptr;
-  Tensor memory;  // that `data` points into
+  Tensor memory = {};  // that `data` points into
   // Which of the ranks that have the same values this is, and how many there are.
   int holder = 0;
   int holders = 1;
