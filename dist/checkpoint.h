@@ -31,40 +31,18 @@
 
 #include "core/function.h"
 #include "dist/checkpoint_directory.h"
+#include "dist/manifest.h"
 #include "dist/parallel.h"
+#include "dist/training_progress.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace weft::dist {
-
-// A small value of the app's own.
-struct NamedValue {
-  std::string name;
-  std::variant<int64_t, double, std::string> value;
-  bool operator==(const NamedValue&) const = default;
-};
-
-// Where training stands; the same on all ranks.
-struct TrainingProgress {
-  int64_t step = 0;      // optimizer steps done, which names the checkpoint
-  int64_t epoch = 0;     // position in the data: data::LoaderState
-  int64_t consumed = 0;  // samples of this epoch
-  // NaN: none.
-  double metric = std::numeric_limits<double>::quiet_NaN();       // what keep.best goes by
-  double best_metric = std::numeric_limits<double>::quiet_NaN();  // of the run so far
-  // Names must differ. Part of the digest.
-  std::vector<NamedValue> values = {};
-  // For readers of the manifest. Not part of the digest: times, host names.
-  std::vector<std::pair<std::string, std::string>> notes = {};
-};
 
 struct CheckpointOptions {
   std::string directory;  // made if it is not there
@@ -110,13 +88,6 @@ struct LoadedCheckpoint {
   std::vector<std::string> passed_over = {};
 };
 
-// A checkpoint that does not hold what its manifest says; the text names file and tensor. (One that
-// is whole but of another model is an Error of the plain kind.)
-class DamagedCheckpoint : public Error {
- public:
-  using Error::Error;
-};
-
 // A save that failed, on every rank. The text names each rank's operation, path and reason.
 class CheckpointError : public Error {
  public:
@@ -151,8 +122,8 @@ class Checkpointer {
   // Saves that failed.
   int64_t failures() const;
 
-  // Loads one checkpoint, on all ranks. Throws DamagedCheckpoint, or Error where it does not fit
-  // the model, the same on every rank; then nothing has changed.
+  // Loads one checkpoint, on all ranks. Throws DamagedCheckpoint, or another Error where it does
+  // not fit model or optimizer, the same on every rank; then parameters and buffers are as before.
   LoadedCheckpoint load(const std::string& path);
   // Loads the newest checkpoint of the directory that is whole. Nothing where the directory has
   // none at all; throws DamagedCheckpoint, listing all, where all are damaged.

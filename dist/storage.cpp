@@ -134,7 +134,7 @@ class LocalStorage final : public CheckpointStorage {
     // A file system that cannot: for a moment there is no b.
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
       fail(StorageAction::exchange, a, "with " + b);
-    const std::string aside = a + ".aside";
+    const std::string aside = a + "-aside.partial";
     rename(b, aside);
     rename(a, b);
     rename(aside, a);
