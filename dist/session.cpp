@@ -315,6 +315,7 @@ void Session::report(const Metrics& metrics, Checkpointer& checkpoints,
   at("report");
   s.check_report(metrics, true);
   s.charge(Phase::checkpoint);
+  checkpoints.wait();  // so that faults of a save strike in none before it
   s.signs->saving.store(progress.step);
   s.signs->point.faults.at("snapshot", progress.step);
   checkpoints.save(progress);
