@@ -6,7 +6,6 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "dist/checkpoint.h"
-#include "ops/creation.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 namespace weft::app {
@@ -124,6 +124,8 @@ class BenchCheckpoint final : public Bench {
     const auto synchronous = checkpointer(false);
     const auto asynchronous = checkpointer(true);
     const std::string raw = concat({folder, "/raw-", comm.rank()});
+    const Tensor memory = empty({bytes_ / comm.size()}, {.dtype = u8});
+    std::memset(memory.raw(), 5, static_cast<size_t>(memory.bytes()));
     const auto timed = [&](const auto& body) {
       comm.barrier();
       const double start = seconds_now();
@@ -139,7 +141,7 @@ class BenchCheckpoint final : public Bench {
     std::vector<std::vector<double>> times(kCases.size());
     for (int64_t round = -1; round < repeats_; ++round) {  // the first warms up and does not count
       std::array<double, kCases.size()> took{};
-      took[kRawWrite] = timed([&] { raw_write(raw, comm.size()); });
+      took[kRawWrite] = timed([&] { raw_write(raw, memory); });
       took[kSave] = timed([&] { synchronous->save({.step = 1}); });
       const std::string saved = synchronous->saved()->path;
       forget(raw);
@@ -148,7 +150,7 @@ class BenchCheckpoint final : public Bench {
         for (const std::string& name : storage->list(saved))
           forget(saved + "/" + name);
       }
-      took[kRawRead] = timed([&] { raw_read(raw, comm.size()); });
+      took[kRawRead] = timed([&] { raw_read(raw, memory); });
       took[kLoad] = timed([&] { synchronous->load(saved); });
       ::unlink(raw.c_str());
       remove(saved);
@@ -168,22 +170,20 @@ class BenchCheckpoint final : public Bench {
   }
 
   // This rank's part of the bytes, by write() and fsync().
-  void raw_write(const std::string& path, int ranks) const {
-    const Tensor& memory = chunk();
+  static void raw_write(const std::string& path, const Tensor& memory) {
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     check(file >= 0, path);
-    for (int64_t left = bytes_ / ranks; left > 0;) {
-      const auto count = static_cast<size_t>(std::min(left, kChunk));
-      const ssize_t written = ::write(file, memory.raw(), count);
+    for (int64_t at = 0; at < memory.numel();) {
+      const ssize_t written = ::write(file, memory.raw() + at,
+                                      static_cast<size_t>(std::min(memory.numel() - at, kChunk)));
       check(written > 0, path);
-      left -= written;
+      at += written;
     }
     check(::fsync(file) == 0, path);
     check(::close(file) == 0, path);
   }
 
-  void raw_read(const std::string& path, int ranks) const {
-    const Tensor memory = empty({bytes_ / ranks}, {.dtype = u8});
+  static void raw_read(const std::string& path, const Tensor& memory) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     check(file >= 0, path);
     int64_t at = 0;
@@ -205,17 +205,11 @@ class BenchCheckpoint final : public Bench {
     ::close(file);
   }
 
-  const Tensor& chunk() const {
-    if (!chunk_.defined()) chunk_ = rand({kChunk / 4});
-    return chunk_;
-  }
-
   int64_t bytes_ = int64_t{512} << 20;
   int64_t workers_ = 2;
   int64_t repeats_ = 5;
   std::string directory_;
   bool cached_ = false;
-  mutable Tensor chunk_;
 };
 
 }  // namespace
