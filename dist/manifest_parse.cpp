@@ -116,6 +116,9 @@ void read_progress(const Reader& reader, const Json& json, Manifest& manifest) {
   manifest.aliases = read_strings(reader, reader.field(json, "aliases"), "aliases");
 }
 
+// More than a safetensors file's can be.
+constexpr int64_t kLongestHead = int64_t{1} << 27;
+
 // A name in the checkpoint's own directory.
 bool is_plain(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.size() <= 255 && name != "manifest.json" &&
@@ -127,13 +130,17 @@ bool is_plain(const std::string& name) {
 
 void read_files(const Reader& reader, const Json& json, Manifest& manifest) {
   std::vector<std::string> names;
+  int64_t total = 0;
   for (const Json& given : reader.list(reader.field(json, "files"), "files")) {
     StoredFile file;
     file.name = reader.text(reader.field(given, "name"), "a file's name");
     if (!is_plain(file.name)) reader.fail({"plain names of files, got '", file.name, "'"});
     file.bytes = reader.integer(reader.field(given, "bytes"), "a file's bytes", 0);
     file.head_bytes =
-        reader.integer(reader.field(given, "head_bytes"), "head_bytes", 0, file.bytes);
+        reader.integer(reader.field(given, "head_bytes"), "head_bytes", 0,
+                                     std::min(file.bytes, kLongestHead));
+    if (__builtin_add_overflow(total, file.bytes, &total))
+      reader.fail({"files of at most 2^63-1 bytes together, got more"});
     file.head_crc = reader.crc(reader.field(given, "head_crc32c"), "head_crc32c");
     names.push_back(file.name);
     manifest.files.push_back(std::move(file));

@@ -9,14 +9,6 @@ namespace {
 // Borders between holders stand on multiples of so many elements.
 constexpr int64_t kBorder = 16;
 
-Piece piece_of(std::string name, const Tensor& tensor, int holder, int holders) {
-  WEFT_CHECK(tensor.is_dense(), "checkpoint", "expected tensors without gaps in memory, got ", name,
-             " of shape ", tensor.shape(), " and strides ", tensor.strides());
-  return {std::move(name), tensor.dtype(), tensor.shape(),
-          order_of(tensor.shape(), tensor.strides()),
-          0, tensor.numel(), tensor.raw(), tensor, holder, holders};
-}
-
 }  // namespace
 
 std::vector<int> order_of(const Shape& shape, const Strides& strides) {
@@ -42,6 +34,14 @@ Strides strides_of(const Shape& shape, const std::vector<int>& order) {
     stride *= shape[order[i]];
   }
   return strides;
+}
+
+Piece piece_of(std::string name, const Tensor& tensor, int holder, int holders) {
+  WEFT_CHECK(tensor.is_dense(), "checkpoint", "expected tensors without gaps in memory, got ", name,
+             " of shape ", tensor.shape(), " and strides ", tensor.strides());
+  return {std::move(name), tensor.dtype(), tensor.shape(),
+          order_of(tensor.shape(), tensor.strides()),
+          0, tensor.numel(), tensor.raw(), tensor, holder, holders};
 }
 
 std::vector<Piece> model_pieces(const CheckpointParts& parts) {

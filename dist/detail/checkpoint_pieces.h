@@ -32,6 +32,9 @@ struct Piece {
 std::vector<int> order_of(const Shape& shape, const Strides& strides);
 Strides strides_of(const Shape& shape, const std::vector<int>& order);
 
+// All of a tensor. Throws where it has gaps in memory.
+Piece piece_of(std::string name, const Tensor& tensor, int holder, int holders);
+
 // What the state consists of. Pointers may be null.
 struct CheckpointParts {
   nn::Module& model;
@@ -40,7 +43,7 @@ struct CheckpointParts {
   std::vector<NamedTensor> tensors = {};
 };
 
-// Names: "model.NAME", "tensors.NAME". Throws where a buffer or an added tensor has gaps in memory.
+// Names: "model.NAME", "tensors.NAME".
 std::vector<Piece> model_pieces(const CheckpointParts& parts);
 
 // Where the optimizer's state of each parameter belongs: parts of parameters that this rank steps.
