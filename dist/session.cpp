@@ -345,8 +345,11 @@ void Session::State::check_report(const Metrics& metrics, bool saves) {
     own += ", " + name;
   if (own.size() > kLength) own = own.substr(0, kLength - 24) + concat({" #", std::hash<std::string>()(own)});
   own.resize(kLength, ' ');
-  std::string all(kLength * static_cast<size_t>(comm.size()), ' ');
-  comm.all_gather({own.data(), static_cast<int64_t>(kLength), u8},
+  std::string to_all;
+  for (int rank = 0; rank < comm.size(); ++rank)
+    to_all += own;
+  std::string all(to_all.size(), ' ');
+  comm.all_to_all({to_all.data(), static_cast<int64_t>(to_all.size()), u8},
                   {all.data(), static_cast<int64_t>(all.size()), u8}, {.unit = "report"});
   const auto of = [&](int rank) {
     const std::string text = all.substr(static_cast<size_t>(rank) * kLength, kLength);

@@ -22,7 +22,7 @@ struct Session::Setup {
   const TrainConfig* train = nullptr;
   const ScalingConfig* scaling = nullptr;
   const RunConfig* run = nullptr;
-  std::string directory;
+  std::string directory = {};
   int64_t attempt = 1;
   std::string resume = "none";  // of this attempt
   // Shared with the supervisor where there is one; else this rank's own, of one rank.
