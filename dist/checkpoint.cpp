@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <mutex>
 #include <random>
+#include <system_error>
 #include <thread>
 
 namespace weft::dist {
@@ -86,6 +87,7 @@ class Checkpointer::Impl {
     double stalled = 0;
     int64_t number = 0;
     std::string error = {};
+    bool verdict = false;  // the error is a verdict about the ranks, not about the storage
     SavedCheckpoint saved = {};
   };
 
@@ -212,6 +214,7 @@ void Checkpointer::Impl::finish(bool may_throw) {
   ++failed;
   const std::string line = concat({"[checkpoint] expected to save step ",
                                    work->manifest.progress.step, ", got ", work->error});
+  if (may_throw && work->verdict) throw CommunicationError(line);
   if (may_throw && options.on_failure == CheckpointOptions::OnFailure::fail)
     throw CheckpointError(line);
   report(line);
@@ -223,6 +226,9 @@ void Checkpointer::Impl::run(Job& work) noexcept {
     write(work);
     const std::lock_guard lock(mutex);
     newest = work.saved;
+  } catch (const CommunicationError& error) {
+    work.error = error.what();
+    work.verdict = true;
   } catch (const std::exception& error) {
     work.error = error.what();
   }

@@ -88,7 +88,8 @@ struct LoadedCheckpoint {
   std::vector<std::string> passed_over = {};
 };
 
-// A save that failed, on every rank. The text names each rank's operation, path and reason.
+// A save that failed, on every rank. The text names each rank's operation, path and reason. (Where
+// a rank is lost instead, it is the CommunicationError that tells which.)
 class CheckpointError : public Error {
  public:
   using Error::Error;

@@ -1,6 +1,6 @@
 #include "dist/detail/checkpoint_load.h"
 
-#include "ops/copy.h"
+#include "autograd/engine.h"
 
 #include <algorithm>
 #include <cstring>

@@ -144,8 +144,8 @@ std::vector<Piece> own_pieces(const std::vector<Piece>& held) {
     const auto border = [&](int64_t index) {
       if (index == 0) return int64_t{0};
       if (index == group.holders) return piece.count;
-      const auto bytes =
-          static_cast<int64_t>(static_cast<__int128>(group.bytes) * index / group.holders);
+      const int64_t bytes = group.bytes / group.holders * index +
+                            group.bytes % group.holders * index / group.holders;
       const int64_t element = std::clamp<int64_t>((bytes - group.before) / width, 0, piece.count);
       return element == piece.count ? element : element / kBorder * kBorder;
     };
