@@ -1,6 +1,6 @@
 // `weft bench checkpoint`: how fast checkpoints are written and read, beside the bare system calls
 // on the same files, and how long training stands still for one that is written in the background.
-#include "apps/common/step_clock.h"
+#include "dist/recorder.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
@@ -128,10 +128,10 @@ class BenchCheckpoint final : public Bench {
     std::memset(memory.raw(), 5, static_cast<size_t>(memory.bytes()));
     const auto timed = [&](const auto& body) {
       comm.barrier();
-      const double start = seconds_now();
+      const double start = dist::clock_seconds();
       body();
       comm.barrier();
-      return seconds_now() - start;
+      return dist::clock_seconds() - start;
     };
     const auto remove = [&](const std::string& path) {
       comm.barrier();
@@ -155,9 +155,9 @@ class BenchCheckpoint final : public Bench {
       ::unlink(raw.c_str());
       remove(saved);
       comm.barrier();
-      const double start = seconds_now();
+      const double start = dist::clock_seconds();
       asynchronous->save({.step = 2});
-      took[kStall] = seconds_now() - start;
+      took[kStall] = dist::clock_seconds() - start;
       asynchronous->wait();
       remove(asynchronous->saved()->path);
       for (size_t i = 0; i < kCases.size() && round >= 0; ++i)
