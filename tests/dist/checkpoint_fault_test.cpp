@@ -127,7 +127,9 @@ void expect_every_failure_told(int failing, bool asynchronous) {
       // The checkpoint before is as it was, or the new one is there whole.
       const auto resumed = checkpoints->resume();
       ASSERT_TRUE(resumed.has_value()) << fail_at;
-      if (resumed->progress.step == 1) EXPECT_EQ(resumed->digest, whole);
+      if (resumed->progress.step == 1) {
+        EXPECT_EQ(resumed->digest, whole);
+      }
       EXPECT_TRUE(resumed->passed_over.empty());
       // And the next save works.
       training.train(resumed->progress.step, 3);
