@@ -65,10 +65,10 @@ TEST_F(TrainerProgram, TellsOfRestarts) {
 }
 
 TEST_F(TrainerProgram, ReturnsTheCodeOfARankThatFails) {
-  const auto failed = fit("run", "2", "0", "kill:phase=forward,step=15,rank=1");
+  const auto failed = fit("run", "2", "0", "kill:phase=forward,step=25,rank=1");
   EXPECT_EQ(failed.code, 137) << failed.output;
   EXPECT_THAT(last_line(failed.output),
-              StartsWith("code 137, restarts 0, failures 1, step 10, loss "));
+              StartsWith("code 137, restarts 0, failures 1, step 20, loss "));
   const auto rest = fit("run", "2", "0");
   EXPECT_EQ(rest.code, 0);
   EXPECT_THAT(rest.output, StartsWith("code 0, restarts 1, failures 0, step 40"));

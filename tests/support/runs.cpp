@@ -121,7 +121,7 @@ std::vector<std::string> column(const std::string& path, const std::string& name
   std::vector<std::string> values;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto& value = nlohmann::json::parse(line).at(name);
+    const nlohmann::json value = nlohmann::json::parse(line).at(name);
     values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
   }
   return values;
