@@ -1,5 +1,7 @@
 // `weft checkpoint`: what each command prints, returns and writes.
 #include "dist/checkpoint.h"
+#include "dist/thread_ranks.h"
+#include "nn/nn.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "tests/support/temporary_directory.h"
@@ -8,7 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 

@@ -1,6 +1,7 @@
 // Saves that fail: any operation of any rank, kills, full disks, slow disks, ranks that die.
 #include "dist/checkpoint.h"
 
+#include "core/random.h"
 #include "dist/shm.h"
 #include "tests/support/processes.h"
 #include "tests/support/temporary_directory.h"
@@ -250,6 +251,7 @@ int in_process(const std::function<void()>& body) {
 void train_and_save(dist::Communicator& comm, const std::string& directory, int64_t until,
                     const Ref<dist::CheckpointStorage>& storage,
                     const std::function<void(int64_t)>& at_step = {}) {
+  manual_seed(1);
   TrainingRank training(test_model("mlp"), comm, {.strategy = "zero2"});
   const auto checkpoints = training.checkpointer(
       {.directory = directory, .storage = storage, .keep = {.last = 2, .best = 0}});
