@@ -155,7 +155,7 @@ TEST_F(Elastic, ADamagedCheckpointIsPassedOver) {
   ASSERT_EQ(start("whole", "").code, 0);
   const auto result =
       start("run", "--workers 2 --max-failures 1 --checkpoint-every 3",
-            "flip:step=6,rank=0;kill:phase=snapshot,step=9,rank=1");
+            "flip:step=6,rank=0,call=2;kill:phase=snapshot,step=9,rank=1");
   ASSERT_EQ(result.code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("passed over a damaged checkpoint"));
   EXPECT_THAT(result.output, HasSubstr("step-00000006"));
