@@ -23,10 +23,10 @@ struct ActionName {
   const char* name;
   FaultAction action;
 };
-constexpr ActionName kActions[] = {
-    {"kill", FaultAction::kill}, {"stop", FaultAction::stop}, {"delay", FaultAction::delay},
-    {"throw", FaultAction::fail}, {"leak", FaultAction::leak}, {"fill", FaultAction::fill},
-    {"flip", FaultAction::flip}, {"lose", FaultAction::lose}};
+constexpr ActionName kActions[] = {{"kill", FaultAction::kill},   {"stop", FaultAction::stop},
+                                   {"delay", FaultAction::delay}, {"throw", FaultAction::fail},
+                                   {"leak", FaultAction::leak},   {"fill", FaultAction::fill},
+                                   {"flip", FaultAction::flip},   {"lose", FaultAction::lose}};
 
 bool is_phase(std::string_view text) {
   return std::any_of(kFaultPhases.begin(), kFaultPhases.end(),
@@ -117,9 +117,9 @@ class Parser {
     } else if (key == "step") {
       const size_t dash = std::min(value.find('-'), value.size());
       fault_.first_step = number(value.substr(0, dash), 0, "a step");
-      fault_.last_step = dash == value.size() ? fault_.first_step
-                                              : number(value.substr(dash + 1), fault_.first_step,
-                                                       "a last step");
+      fault_.last_step = dash == value.size()
+                             ? fault_.first_step
+                             : number(value.substr(dash + 1), fault_.first_step, "a last step");
       fault_.step_given = true;
     } else if (key == "rank") {
       fault_.rank = number(value, 0, "a rank");
@@ -179,8 +179,8 @@ class Parser {
     if (action == FaultAction::flip && fault_.phase != "write")
       fail("phase write for flip", fault_.phase);
     if (fault_.phase.empty() && !fault_.seeded) fail("a phase (" + phases() + ") or a seed", text_);
-    const bool every = action == FaultAction::delay || action == FaultAction::leak ||
-                       action == FaultAction::fill;
+    const bool every =
+        action == FaultAction::delay || action == FaultAction::leak || action == FaultAction::fill;
     if (fault_.times < 0 && !every) fault_.times = 1;
   }
 
@@ -256,7 +256,7 @@ struct Faults::State {
   struct Armed {
     Fault fault;
     int64_t struck = 0;
-    int64_t calls = 0;     // in `step`
+    int64_t calls = 0;  // in `step`
     int64_t step = -1;
   };
   std::mutex mutex;
@@ -304,8 +304,7 @@ struct Faults::State {
 Faults::Faults(const std::vector<Fault>& faults, int rank, int ranks, int64_t attempt) {
   for (const Fault& given : faults) {
     const Fault fault = drawn(given, ranks);
-    if ((fault.rank >= 0 && fault.rank != rank) ||
-        (fault.attempt != 0 && fault.attempt != attempt))
+    if ((fault.rank >= 0 && fault.rank != rank) || (fault.attempt != 0 && fault.attempt != attempt))
       continue;
     if (!state_) state_ = std::make_shared<State>();
     state_->rank = rank;

@@ -40,13 +40,12 @@
 
 namespace weft::dist {
 
-// Where a training run comes by, in the order of a step. start is before the first one, load before a
-// checkpoint is read. snapshot and what follows are a save's: its beginning, making files, writing
-// them, syncing files and directories, renaming, removing older checkpoints.
+// Where a training run comes by, in the order of a step. start is before the first one, load before
+// a checkpoint is read. snapshot and what follows are a save's: its beginning, making files,
+// writing them, syncing files and directories, renaming, removing older checkpoints.
 inline constexpr std::array<const char*, 15> kFaultPhases = {
-    "start",      "load",   "data",     "forward", "backward", "communication", "optimizer",
-    "evaluation", "report", "snapshot", "open",    "write",    "fsync",         "rename",
-    "remove"};
+    "start",  "load",     "data", "forward", "backward", "communication", "optimizer", "evaluation",
+    "report", "snapshot", "open", "write",   "fsync",    "rename",        "remove"};
 
 enum class FaultAction : uint8_t { kill, stop, delay, fail, leak, fill, flip, lose };
 enum class FaultTarget : uint8_t { rank, supervisor, all };

@@ -72,7 +72,7 @@ struct LaunchOptions {
   // More for the environment of local ranks. Open descriptors without FD_CLOEXEC are theirs, too.
   std::vector<std::pair<std::string, std::string>> variables = {};
   LaunchWatch* watch = nullptr;  // not owned
-  int output = 1;                 // descriptors for what is shown
+  int output = 1;                // descriptors for what is shown
   int errors = 2;
 };
 

@@ -39,7 +39,7 @@ struct ScalingConfig {
 };
 
 struct RunConfig {
-  std::string name = "run";    // how messages begin
+  std::string name = "run";  // how messages begin
   std::string storage = "runs";
   std::string directory = {};  // of the run; empty: storage/name
 

@@ -177,8 +177,7 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
     const int64_t step = loaded->progress.step;
     s.log = std::make_unique<detail::StepLog>(s.path("metrics.jsonl"), step);
     s.reports = std::make_unique<detail::StepLog>(s.path("reports.jsonl"), step);
-    s.seconds_before =
-        std::atof(detail::member_of_line(s.log->kept(), "seconds").c_str());
+    s.seconds_before = std::atof(detail::member_of_line(s.log->kept(), "seconds").c_str());
     const Ref<CheckpointStorage> storage = local_storage();
     for (const StoredCheckpoint& stored : checkpoints.directory().list()) {
       if (stored.step > step) remove_tree(*storage, stored.path);
@@ -295,8 +294,9 @@ void Session::State::watch_itself() {
   const detail::RankSample sample = setup.board->sample(signs->slot);
   for (const std::string& line : watch->add({&sample, 1})) {
     // Its board has one place, whoever it is.
-    std::fprintf(stderr, "%s: %s\n", setup.run->name.c_str(),
-                 ("rank " + std::to_string(comm.rank()) + line.substr(sizeof "rank 0" - 1)).c_str());
+    std::fprintf(
+        stderr, "%s: %s\n", setup.run->name.c_str(),
+        ("rank " + std::to_string(comm.rank()) + line.substr(sizeof "rank 0" - 1)).c_str());
   }
 }
 
@@ -340,10 +340,12 @@ void Session::State::write_report(const Metrics& metrics, const std::string& che
 void Session::State::check_report(const Metrics& metrics, bool saves) {
   if (comm.size() == 1) return;
   constexpr size_t kLength = 240;
-  std::string own = concat({"step ", step, saves ? ", with a checkpoint" : ", without a checkpoint"});
+  std::string own =
+      concat({"step ", step, saves ? ", with a checkpoint" : ", without a checkpoint"});
   for (const auto& [name, value] : metrics)
     own += ", " + name;
-  if (own.size() > kLength) own = own.substr(0, kLength - 24) + concat({" #", std::hash<std::string>()(own)});
+  if (own.size() > kLength)
+    own = own.substr(0, kLength - 24) + concat({" #", std::hash<std::string>()(own)});
   own.resize(kLength, ' ');
   std::string to_all;
   for (int rank = 0; rank < comm.size(); ++rank)
@@ -357,9 +359,9 @@ void Session::State::check_report(const Metrics& metrics, bool saves) {
   };
   for (int rank = 1; rank < comm.size(); ++rank) {
     if (of(rank) == of(0)) continue;
-    throw ContractError(concat({"[report] expected the same report of all ", comm.size(),
-                                " ranks, got on rank 0: ", of(0), "; on rank ", rank, ": ",
-                                of(rank)}));
+    throw ContractError(
+        concat({"[report] expected the same report of all ", comm.size(),
+                " ranks, got on rank 0: ", of(0), "; on rank ", rank, ": ", of(rank)}));
   }
 }
 

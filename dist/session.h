@@ -1,5 +1,5 @@
-// What a worker function of a Trainer (dist/trainer.h) has to do with its run: its ranks, where to go
-// on, the course of a step, reports and checkpoints.
+// What a worker function of a Trainer (dist/trainer.h) has to do with its run: its ranks, where to
+// go on, the course of a step, reports and checkpoints.
 //
 //   void worker(dist::Session& session) {
 //     … model, parallel, optimizer …
@@ -69,15 +69,15 @@ class Session {
   // Of the run, on all ranks. Rank 0 may write to it.
   const std::string& directory() const;
 
-  // The rows of every global batch that this rank trains on, as (first, count), rising: those of the
-  // logical shards that `parallel` gives to it.
+  // The rows of every global batch that this rank trains on, as (first, count), rising: those of
+  // the logical shards that `parallel` gives to it.
   std::vector<std::pair<int64_t, int64_t>> dataset_shard(const Parallel& parallel,
                                                          int64_t global_batch) const;
 
   // ---- where to go on ----
 
-  // For a Checkpointer of this run: its directory, what is kept, what becomes of failed saves; and a
-  // storage in which injected faults strike and that counts as a sign of life.
+  // For a Checkpointer of this run: its directory, what is kept, what becomes of failed saves; and
+  // a storage in which injected faults strike and that counts as a sign of life.
   CheckpointOptions checkpoint_options() const;
   // Loads the checkpoint that this attempt begins from; nothing if it begins from the beginning. A
   // collective. The files of earlier attempts are cut back to its step, checkpoints of later steps
@@ -90,8 +90,8 @@ class Session {
   void begin_step(int64_t step);
   // What came before ends; from here on time is charged to this phase.
   void begin(Phase phase);
-  // This rank is alive and in something that is no phase of a step: "evaluation". A long one says so
-  // now and then, since a rank that says nothing for long counts as failed (RunConfig).
+  // This rank is alive and in something that is no phase of a step: "evaluation". A long one says
+  // so now and then, since a rank that says nothing for long counts as failed (RunConfig).
   void at(const char* what);
   struct Next {
     bool save = false;  // a checkpoint is due
@@ -113,8 +113,8 @@ class Session {
   // ---- reports ----
 
   // All ranks report the same names at the same step; the values are rank 0's. A rank that does not
-  // come, or comes with another report, makes it a CommunicationError on all within the timeout that
-  // names both. Appended to reports.jsonl.
+  // come, or comes with another report, makes it a CommunicationError on all within the timeout
+  // that names both. Appended to reports.jsonl.
   void report(const Metrics& metrics);
   // The same with a checkpoint, which it saves.
   void report(const Metrics& metrics, Checkpointer& checkpoints, const TrainingProgress& progress);

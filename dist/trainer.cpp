@@ -83,9 +83,8 @@ struct RankRun {
     }
   }
   std::unique_ptr<Communicator> join(const RankEnvironment& environment) const {
-    return join_world(environment,
-                      {.backend = scaling.backend,
-                       .communicator = {.timeout_seconds = scaling.timeout_seconds}});
+    return join_world(environment, {.backend = scaling.backend,
+                                    .communicator = {.timeout_seconds = scaling.timeout_seconds}});
   }
 };
 
@@ -101,8 +100,7 @@ Trainer::Trainer(WorkerFunction worker, TrainConfig train, ScalingConfig scaling
                  scaling_.min_workers <= scaling_.workers,
              "trainer", "expected at least one worker and min_workers of at most as many, got ",
              scaling_.workers, " and ", scaling_.min_workers);
-  WEFT_CHECK(scaling_.device == "cpu", "trainer", "expected the device cpu, got ",
-             scaling_.device);
+  WEFT_CHECK(scaling_.device == "cpu", "trainer", "expected the device cpu, got ", scaling_.device);
   plan_named(scaling_.strategy);
   WEFT_CHECK(run_.checkpoint.every >= 0 && run_.failure.max_failures >= 0 &&
                  run_.failure.heartbeat_seconds >= 0 && run_.failure.grace_seconds >= 0,
@@ -148,9 +146,9 @@ Result Trainer::fit() {
   }
 
   if (environment.launched()) {
-    WEFT_CHECK(run_.failure.max_failures == 0, "trainer",
-               "expected max_failures 0 for ranks that ", environment.launcher,
-               " has started, whose restarts are its own, got ", run_.failure.max_failures);
+    WEFT_CHECK(run_.failure.max_failures == 0, "trainer", "expected max_failures 0 for ranks that ",
+               environment.launcher, " has started, whose restarts are its own, got ",
+               run_.failure.max_failures);
     const Preemption preemption(saves);
     const auto comm = rank.join(environment);
     // Rank 0 opens the run; the others hear of it, or of what is wrong with it.

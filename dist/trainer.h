@@ -1,27 +1,29 @@
 // Trainer: runs a worker function on one rank or many, and sees it through failures.
 //
 //   int main() {
-//     dist::Trainer trainer(worker,                                   // void worker(dist::Session&)
+//     dist::Trainer trainer(worker,                                   // void
+//     worker(dist::Session&)
 //                           {.values = {{"lr", 0.1}}},
 //                           {.workers = 4, .min_workers = 2, .strategy = "fsdp"},
-//                           {.name = "demo", .checkpoint = {.every = 100}, .failure = {.max_failures = 3}});
+//                           {.name = "demo", .checkpoint = {.every = 100}, .failure =
+//                           {.max_failures = 3}});
 //     const dist::Result result = trainer.fit();
 //     return result.exit_code;
 //   }
 //
-// fit() starts this program again for every rank, with the same arguments; there main() comes to its
-// fit(), which runs the worker function and ends the process. So what stands before fit() runs on
-// every rank, and what stands behind it once. With one worker and no restarts the worker function
-// runs right here. Under a launcher (weft run, torchrun, mpirun, srun) fit() joins its ranks and
-// returns on each of them; restarts are then the launcher's.
+// fit() starts this program again for every rank, with the same arguments; there main() comes to
+// its fit(), which runs the worker function and ends the process. So what stands before fit() runs
+// on every rank, and what stands behind it once. With one worker and no restarts the worker
+// function runs right here. Under a launcher (weft run, torchrun, mpirun, srun) fit() joins its
+// ranks and returns on each of them; restarts are then the launcher's.
 //
-// The supervisor, which is the process that called fit(), notices a rank that has ended at once, and
-// one that stands still by its missing signs of life. It then ends the others and starts an attempt
-// from the newest whole checkpoint. How many ranks may run, others may tell it while it runs: a
-// number in the file RUN/places. If that changes, ranks save and end, and the next attempt has so
-// many, of at most `workers` and at least `min_workers`; it is not a failure. With fewer places than
-// min_workers the run ends, and can be resumed. SIGTERM makes the ranks save and end; the exit code
-// is then 128 + SIGTERM. A killed supervisor takes the ranks with it.
+// The supervisor, which is the process that called fit(), notices a rank that has ended at once,
+// and one that stands still by its missing signs of life. It then ends the others and starts an
+// attempt from the newest whole checkpoint. How many ranks may run, others may tell it while it
+// runs: a number in the file RUN/places. If that changes, ranks save and end, and the next attempt
+// has so many, of at most `workers` and at least `min_workers`; it is not a failure. With fewer
+// places than min_workers the run ends, and can be resumed. SIGTERM makes the ranks save and end;
+// the exit code is then 128 + SIGTERM. A killed supervisor takes the ranks with it.
 //
 // Every rank is watched (dist/session.h): who is persistently more than a fifth slower than the
 // others is named, with the phase in which that happens; so is who waits for data, and who grows.

@@ -1,5 +1,5 @@
-// What an app adds to a run's folder (dist/detail/run_folder.h): result.json, written last and whole,
-// lines of rank 0's log, files of its own.
+// What an app adds to a run's folder (dist/detail/run_folder.h): result.json, written last and
+// whole, lines of rank 0's log, files of its own.
 #pragma once
 
 #include "apps/common/common_flags.h"
@@ -31,8 +31,9 @@ struct RunResult {
 
 class RunDirectory {
  public:
-  // Makes the folder; an earlier run's result in it is removed. Throws an Error naming the path. `prints` says that what is logged is also printed: a launcher that keeps this
-  // process's output in the same logs/rank-0.log (dist/launch.h) then writes it there by itself.
+  // Makes the folder; an earlier run's result in it is removed. Throws an Error naming the path.
+  // `prints` says that what is logged is also printed: a launcher that keeps this process's output
+  // in the same logs/rank-0.log (dist/launch.h) then writes it there by itself.
   explicit RunDirectory(const std::string& path, bool prints = false);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;

@@ -20,7 +20,8 @@ Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
   return bytes;
 }
 
-Json this_rank(const RunResult& result, const dist::StepClock& clock, const dist::Communicator& comm) {
+Json this_rank(const RunResult& result, const dist::StepClock& clock,
+               const dist::Communicator& comm) {
   Json seconds = Json::object();
   for (size_t i = 0; i < dist::kPhases; ++i)
     seconds[dist::kPhaseNames[i]] = clock.seconds(static_cast<dist::Phase>(i));

@@ -5,13 +5,16 @@ namespace weft::app {
 
 int run_trainer(const CommonFlags& flags, const std::string& app, dist::TrainConfig train,
                 const std::function<void(dist::Session& session)>& body) {
-  const std::vector<dist::NamedValue> common = {
-      {"dtype", flags.dtype},
-      {"seed", flags.seed},           {"epochs", flags.epochs},
-      {"steps", flags.steps},         {"global_batch", flags.global_batch},
-      {"accumulate", flags.accumulate}, {"logical_shards", flags.logical_shards},
-      {"lr", flags.lr},               {"optimizer", flags.optimizer},
-      {"data", flags.data}};
+  const std::vector<dist::NamedValue> common = {{"dtype", flags.dtype},
+                                                {"seed", flags.seed},
+                                                {"epochs", flags.epochs},
+                                                {"steps", flags.steps},
+                                                {"global_batch", flags.global_batch},
+                                                {"accumulate", flags.accumulate},
+                                                {"logical_shards", flags.logical_shards},
+                                                {"lr", flags.lr},
+                                                {"optimizer", flags.optimizer},
+                                                {"data", flags.data}};
   train.values.insert(train.values.end(), common.begin(), common.end());
 
   dist::ScalingConfig scaling;

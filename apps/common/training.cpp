@@ -52,8 +52,7 @@ struct Evaluation {
 
 class Training {
  public:
-  Training(Task& task, const CommonFlags& flags, dist::Session& session,
-           const TrainingNames& names)
+  Training(Task& task, const CommonFlags& flags, dist::Session& session, const TrainingNames& names)
       : task_(task),
         flags_(flags),
         session_(session),
@@ -68,9 +67,8 @@ class Training {
         progress_(flags.epochs, loader_.batches(), flags.quiet || comm_.rank() != 0, names.rate) {
     if (!flags.trace.empty()) {
       trace_.emplace(comm_);
-      session.set_span_listener([this](const char* what, double begin, double end) {
-        trace_->span(what, begin, end);
-      });
+      session.set_span_listener(
+          [this](const char* what, double begin, double end) { trace_->span(what, begin, end); });
     }
     const int64_t by_epochs = flags.epochs * loader_.batches();
     total_steps_ = flags.steps > 0 ? std::min(flags.steps, by_epochs) : by_epochs;

@@ -59,8 +59,8 @@ int run_trainer(const CommonFlags& flags, const std::string& app, dist::TrainCon
                 const std::function<void(dist::Session& session)>& body);
 
 // Every rank calls it. Losses, the export and everything else that training computes are the same
-// bits on any number of ranks and under any strategy, if flags.logical_shards is; and wherever it was
-// interrupted and resumed.
+// bits on any number of ranks and under any strategy, if flags.logical_shards is; and wherever it
+// was interrupted and resumed.
 void run_training(Task& task, const CommonFlags& flags, dist::Session& session,
                   const TrainingNames& names);
 

@@ -16,10 +16,17 @@ int run(int argc, char** argv) {
   }
   return weft::app::run_trainer(
       options.common, "gpt",
-      {.values = {{"level", options.level}, {"schedule", options.schedule}, {"warmup", options.warmup},
-                         {"weight_decay", options.weight_decay}, {"clip", options.clip}, {"validation", options.validation},
-                         {"layers", options.gpt.model.layers}, {"width", options.gpt.model.width},
-                         {"heads", options.gpt.model.heads}, {"context", options.gpt.model.context}, {"dropout", options.gpt.model.dropout}}},
+      {.values = {{"level", options.level},
+                  {"schedule", options.schedule},
+                  {"warmup", options.warmup},
+                  {"weight_decay", options.weight_decay},
+                  {"clip", options.clip},
+                  {"validation", options.validation},
+                  {"layers", options.gpt.model.layers},
+                  {"width", options.gpt.model.width},
+                  {"heads", options.gpt.model.heads},
+                  {"context", options.gpt.model.context},
+                  {"dropout", options.gpt.model.dropout}}},
       [&](weft::dist::Session& session) { weft::app::train_gpt(options, session); });
 }
 

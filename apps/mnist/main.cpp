@@ -10,9 +10,13 @@ int run(int argc, char** argv) {
   if (const auto code = weft::app::parse_options(argc, argv, options)) return *code;
   return weft::app::run_trainer(
       options.common, "mnist",
-      {.values = {{"model", options.model}, {"schedule", options.schedule}, {"momentum", options.momentum},
-                         {"weight_decay", options.weight_decay}, {"label_smoothing", options.label_smoothing},
-                         {"flip", int64_t{options.flip}}, {"shift", options.shift}}},
+      {.values = {{"model", options.model},
+                  {"schedule", options.schedule},
+                  {"momentum", options.momentum},
+                  {"weight_decay", options.weight_decay},
+                  {"label_smoothing", options.label_smoothing},
+                  {"flip", int64_t{options.flip}},
+                  {"shift", options.shift}}},
       [&](weft::dist::Session& session) { weft::app::train_mnist(options, session); });
 }
 

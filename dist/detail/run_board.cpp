@@ -47,8 +47,8 @@ RunBoard::RunBoard(int ranks) {
   // Numbers 0 to 2 are the ranks' own.
   descriptor_ = FileDescriptor(fd > 2 ? fd : fcntl(fd, F_DUPFD, 3));
   if (fd <= 2) close(fd);
-  const auto bytes = static_cast<int64_t>(sizeof(Memory)) +
-                     (ranks - 1) * static_cast<int64_t>(sizeof(Slot));
+  const auto bytes =
+      static_cast<int64_t>(sizeof(Memory)) + (ranks - 1) * static_cast<int64_t>(sizeof(Slot));
   WEFT_CHECK(ftruncate(descriptor_.get(), bytes) == 0, "trainer", "expected ", bytes,
              " bytes of shared memory, got ", std::strerror(errno));
   map(bytes);
@@ -61,10 +61,9 @@ RunBoard::RunBoard(int ranks) {
 RunBoard RunBoard::adopt(int descriptor) {
   RunBoard board;
   struct stat status {};
-  WEFT_CHECK(fstat(descriptor, &status) == 0 &&
-                 status.st_size >= static_cast<int64_t>(sizeof(Memory)),
-             "trainer", "expected the supervisor's memory as descriptor ", descriptor,
-             ", got none");
+  WEFT_CHECK(
+      fstat(descriptor, &status) == 0 && status.st_size >= static_cast<int64_t>(sizeof(Memory)),
+      "trainer", "expected the supervisor's memory as descriptor ", descriptor, ", got none");
   board.descriptor_ = FileDescriptor(descriptor);
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // not for what this rank starts
   board.map(status.st_size);

@@ -105,7 +105,8 @@ bool RunFolder::finished() const {
   return text && member_of_line(*text, "ending") == "finished";
 }
 
-// Somebody may have pointed a run at a folder with things of their own: only what runs have made goes.
+// Somebody may have pointed a run at a folder with things of their own: only what runs have made
+// goes.
 void RunFolder::clear() const {
   std::error_code error;
   // The result first: what is cleared by halves is not a finished run.

@@ -46,8 +46,8 @@ class RunFolder {
   FileDescriptor lock_;
 };
 
-// Ranks of the attempts that a run has had: the number that all had, 0 where they differ or there are
-// none.
+// Ranks of the attempts that a run has had: the number that all had, 0 where they differ or there
+// are none.
 int ranks_of_attempts(const std::string& run);
 
 // What the file RUN/places holds: a number of ranks; nothing where there is no file. Throws Error

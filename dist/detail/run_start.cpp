@@ -89,8 +89,8 @@ RunStart begin_run(const RunFolder& folder, const RunConfig& run, const TrainCon
   RunStart start;
   start.resume = run.resume;
   const bool path = run.resume != "none" && run.resume != "auto";
-  WEFT_CHECK(!run.resume.empty(), "run", "expected none, auto or a checkpoint as ",
-             run.resume_flag, ", got nothing");
+  WEFT_CHECK(!run.resume.empty(), "run", "expected none, auto or a checkpoint as ", run.resume_flag,
+             ", got nothing");
   if (path) {
     std::error_code error;
     WEFT_CHECK(fs::exists(run.resume + "/manifest.json", error), "run",
@@ -158,9 +158,8 @@ Result result_of(const RunConfig& run, int exit_code, int64_t attempts, int fail
   if (!report.is_object()) return result;
   result.step = report.value("step", int64_t{0});
   for (const auto& [name, value] : report.at("metrics").items()) {
-    result.metrics.emplace_back(name, value.is_number()
-                                          ? value.get<double>()
-                                          : std::numeric_limits<double>::quiet_NaN());
+    result.metrics.emplace_back(
+        name, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN());
   }
   return result;
 }

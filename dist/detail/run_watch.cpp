@@ -69,10 +69,10 @@ void RunWatch::look_at_beats(std::span<const RankSample> samples, std::span<cons
   }
   if (!worst) return;
   const RankSample& sample = samples[*worst];
-  lines.push_back(concat({"rank ", static_cast<int64_t>(*worst), " has made no progress for ",
-                          now - beats_[*worst].since, " s, since ", to_string(sample.phase),
-                          " after step ", sample.step, worst_stopped ? " (it is stopped)" : "",
-                          ": ending it"}));
+  lines.push_back(
+      concat({"rank ", static_cast<int64_t>(*worst), " has made no progress for ",
+              now - beats_[*worst].since, " s, since ", to_string(sample.phase), " after step ",
+              sample.step, worst_stopped ? " (it is stopped)" : "", ": ending it"}));
   kill(processes[*worst], SIGKILL);
   beats_[*worst].since = now;  // its end is on its way
 }
@@ -87,9 +87,9 @@ void RunWatch::look_at_places(std::span<const RankSample> samples,
     const int places = read_places(folder_.path()).value_or(options_.workers);
     const int ranks = ranks_for(options_, places);
     if (ranks == board_.ranks()) return;
-    lines.push_back(concat({"places: ", places, ", ranks: ", board_.ranks(), ": saving, then ",
-                            ranks > 0 ? concat({"going on with ", ranks, " ranks"})
-                                      : std::string("ending")}));
+    lines.push_back(
+        concat({"places: ", places, ", ranks: ", board_.ranks(), ": saving, then ",
+                ranks > 0 ? concat({"going on with ", ranks, " ranks"}) : std::string("ending")}));
     board_.request_stop(StopReason::places);
   } catch (const Error& error) {
     if (complaint_ != error.what()) lines.push_back(complaint_ = error.what());

@@ -1,5 +1,5 @@
-// What the supervisor sees of a running attempt: ranks that make no progress, ranks that are slow or
-// grow, and places that come and go.
+// What the supervisor sees of a running attempt: ranks that make no progress, ranks that are slow
+// or grow, and places that come and go.
 #pragma once
 
 #include "dist/detail/supervisor.h"

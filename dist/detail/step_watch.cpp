@@ -101,8 +101,8 @@ void StepWatch::look_for_slowest(std::span<const RankSample> samples,
   const double usual = median(others);
   const double its = own(seconds[slowest]);
   for (size_t r = 0; r < seconds.size(); ++r) {
-    const bool now = r == slowest && its > usual * (1 + options_.behind) &&
-                     its - usual > options_.least_seconds;
+    const bool now =
+        r == slowest && its > usual * (1 + options_.behind) && its - usual > options_.least_seconds;
     if (!lasts(behind_[r], now)) continue;
     // The phase in which it loses most.
     size_t where = 0;
@@ -119,11 +119,11 @@ void StepWatch::look_for_slowest(std::span<const RankSample> samples,
         where = i;
       }
     }
-    lines.push_back(concat({"rank ", static_cast<int64_t>(r), " is the slowest: ",
-                            milliseconds(its), " a step by itself, the others ",
-                            milliseconds(usual), "; it loses ", milliseconds(most), " in ",
-                            kPhaseNames[where], " (steps ", begin_[r].step + 1, " to ",
-                            samples[r].step, ")"}));
+    lines.push_back(
+        concat({"rank ", static_cast<int64_t>(r), " is the slowest: ", milliseconds(its),
+                " a step by itself, the others ", milliseconds(usual), "; it loses ",
+                milliseconds(most), " in ", kPhaseNames[where], " (steps ", begin_[r].step + 1,
+                " to ", samples[r].step, ")"}));
   }
 }
 
@@ -145,8 +145,8 @@ void StepWatch::look_for_growth(std::span<const RankSample> samples,
   for (size_t r = 0; r < samples.size(); ++r) {
     if (samples[r].resident <= 0) continue;
     std::vector<Point>& points = memory_[r];
-    points.push_back({static_cast<double>(samples[r].step),
-                      static_cast<double>(samples[r].resident)});
+    points.push_back(
+        {static_cast<double>(samples[r].step), static_cast<double>(samples[r].resident)});
     const auto wanted = static_cast<size_t>(options_.growth_windows);
     if (points.size() > wanted) points.erase(points.begin());
     if (points.size() < wanted) continue;
@@ -173,13 +173,12 @@ void StepWatch::look_for_growth(std::span<const RankSample> samples,
     // Told again when it has doubled.
     if (!grows || points.back().bytes < 2 * told_bytes_[r]) continue;
     told_bytes_[r] = points.back().bytes;
-    lines.push_back(concat(
-        {"rank ", static_cast<int64_t>(r), " grows by ",
-         format_bytes(static_cast<int64_t>(slope * 100)), " in 100 steps: ",
-         format_bytes(static_cast<int64_t>(points.front().bytes)), " at step ",
-         static_cast<int64_t>(points.front().step), ", ",
-         format_bytes(static_cast<int64_t>(points.back().bytes)), " at step ",
-         static_cast<int64_t>(points.back().step)}));
+    lines.push_back(concat({"rank ", static_cast<int64_t>(r), " grows by ",
+                            format_bytes(static_cast<int64_t>(slope * 100)), " in 100 steps: ",
+                            format_bytes(static_cast<int64_t>(points.front().bytes)), " at step ",
+                            static_cast<int64_t>(points.front().step), ", ",
+                            format_bytes(static_cast<int64_t>(points.back().bytes)), " at step ",
+                            static_cast<int64_t>(points.back().step)}));
   }
 }
 

@@ -12,13 +12,13 @@
 namespace weft::dist::detail {
 
 struct StepWatchOptions {
-  int64_t window_steps = 10;      // steps that are looked at together, by every rank
-  int windows = 3;                // so many windows in a row make it persistent
-  double behind = 0.2;            // share by which a rank's own time is above the others'
-  double least_seconds = 2e-4;    // a step; less is noise
-  double starved = 0.2;           // share of a step that is spent on data
-  int growth_windows = 10;        // that memory is looked at over
-  int settling_windows = 3;       // of the beginning, in which memory may grow
+  int64_t window_steps = 10;    // steps that are looked at together, by every rank
+  int windows = 3;              // so many windows in a row make it persistent
+  double behind = 0.2;          // share by which a rank's own time is above the others'
+  double least_seconds = 2e-4;  // a step; less is noise
+  double starved = 0.2;         // share of a step that is spent on data
+  int growth_windows = 10;      // that memory is looked at over
+  int settling_windows = 3;     // of the beginning, in which memory may grow
   int64_t growth_bytes = int64_t{32} << 20;
   double growth_share = 0.05;
 };
@@ -28,8 +28,8 @@ class StepWatch {
  public:
   explicit StepWatch(int ranks, StepWatchOptions options = {});
 
-  // Samples of all ranks at one time, in rank order, not going backwards. Each finding is told once,
-  // and again only after it has been over for a while.
+  // Samples of all ranks at one time, in rank order, not going backwards. Each finding is told
+  // once, and again only after it has been over for a while.
   std::vector<std::string> add(std::span<const RankSample> samples);
 
  private:

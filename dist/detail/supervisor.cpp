@@ -14,7 +14,8 @@
 namespace weft::dist::detail {
 namespace {
 
-constexpr int kUsageCode = 2;  // of a program that refuses its arguments: again it would do the same
+constexpr int kUsageCode =
+    2;  // of a program that refuses its arguments: again it would do the same
 
 class Supervision {
  public:
@@ -70,8 +71,14 @@ class Supervision {
     bool all_done = true;
     for (int r = 0; r < ranks; ++r)
       all_done = all_done && board.sample(r).done;
-    if (report.code == 0 && (all_done || board.stop_requested() == StopReason::none)) {
-      note(ranks, "finished", report);
+    // A signal may come when there is nothing left to end.
+    const bool finished =
+        report.signal != 0
+            ? all_done
+            : report.code == 0 && (all_done || board.stop_requested() == StopReason::none);
+    if (finished) {
+      note(ranks, "finished", {});
+      result.code = result.signal = 0;
       return result;
     }
     if (report.signal != 0) {
@@ -91,8 +98,8 @@ class Supervision {
     }
     if (report.code == kUsageCode || options_.max_failures == 0) return result;
     if (failures_ > options_.max_failures) {
-      say(concat({"failure ", failures_, " is one more than --max-failures ",
-                  options_.max_failures, ": giving up"}));
+      say(concat({"failure ", failures_, " is one more than --max-failures ", options_.max_failures,
+                  ": giving up"}));
       return result;
     }
     say(concat({"failure ", failures_, " of at most ", options_.max_failures,

@@ -1,5 +1,5 @@
-// The supervisor of a run: starts its ranks, looks after them, and starts them again after a failure
-// or a change of places, until the run has ended.
+// The supervisor of a run: starts its ranks, looks after them, and starts them again after a
+// failure or a change of places, until the run has ended.
 #pragma once
 
 #include "core/function.h"
@@ -27,8 +27,8 @@ struct SupervisorOptions {
   int max_failures = 0;
   bool saves = false;  // there are checkpoints, so that a change of places need not wait
   double heartbeat_seconds = 0;
-  double grace_seconds = 30;  // from SIGTERM to SIGKILL
-  std::string resume;         // of the first attempt
+  double grace_seconds = 30;    // from SIGTERM to SIGKILL
+  std::string resume;           // of the first attempt
   bool same_parameters = true;  // as when the run was begun
   StepWatchOptions watch = {};
 };
@@ -40,7 +40,8 @@ struct SupervisorReport {
   int failures = 0;
 };
 
-// Runs until the run has ended. `folder` is this process's. Throws Error for what cannot be started.
+// Runs until the run has ended. `folder` is this process's. Throws Error for what cannot be
+// started.
 SupervisorReport supervise(const RunFolder& folder, const SupervisorOptions& options);
 
 // The largest number of ranks of at most `places` that fits; 0 if it is less than min_workers.

@@ -1,5 +1,5 @@
-// Runs of mnist for tests of what they survive: small, with checkpoints, and what must not depend on
-// anything that has happened to them.
+// Runs of mnist for tests of what they survive: small, with checkpoints, and what must not depend
+// on anything that has happened to them.
 #pragma once
 
 #include "tests/support/processes.h"
@@ -45,16 +45,12 @@ class AppRuns : public testing::Test {
   std::vector<std::string> command(const std::string& run, const std::string& more) const {
     std::vector<std::string> words = {std::string(WEFT_BIN_DIR) + "/mnist", "--flip"};
     const std::vector<std::string> given = words_of(more);
-    const std::pair<const char*, std::string> usual[] = {{"--model", "mlp"},
-                                                         {"--threads", "1"},
-                                                         {"--logical-shards", "8"},
-                                                         {"--global-batch", "40"},
-                                                         {"--epochs", "3"},
-                                                         {"--checkpoint-every", "2"},
-                                                         {"--keep", "2"},
-                                                         {"--data", folder_},
-                                                         {"--run-dir", path(run)},
-                                                         {"--export", path(run + ".export")}};
+    const std::pair<const char*, std::string> usual[] = {
+        {"--model", "mlp"},        {"--threads", "1"},
+        {"--logical-shards", "8"}, {"--global-batch", "40"},
+        {"--epochs", "3"},         {"--checkpoint-every", "2"},
+        {"--keep", "2"},           {"--data", folder_},
+        {"--run-dir", path(run)},  {"--export", path(run + ".export")}};
     for (const auto& [flag, value] : usual) {
       if (std::count(given.begin(), given.end(), flag) == 0)
         words.insert(words.end(), {flag, value});
@@ -88,8 +84,7 @@ class AppRuns : public testing::Test {
   std::vector<std::string> checkpoints(const std::string& run) const {
     std::vector<std::string> names;
     std::error_code error;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(path(run + "/checkpoints"), error))
+    for (const auto& entry : std::filesystem::directory_iterator(path(run + "/checkpoints"), error))
       names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
@@ -114,8 +109,9 @@ class AppRuns : public testing::Test {
   // Nothing but the run's own files, and nobody at work.
   void expect_clean(const std::string& run, const std::vector<std::string>& kept) const {
     EXPECT_EQ(checkpoints(run), kept);
-    const std::set<std::string> known = {"attempts",      "checkpoints", "logs",    "metrics.jsonl",
-                                         "reports.jsonl", "result.json", "run.json", "places"};
+    const std::set<std::string> known = {"attempts",      "checkpoints",   "logs",
+                                         "metrics.jsonl", "reports.jsonl", "result.json",
+                                         "run.json",      "places"};
     for (const auto& entry : std::filesystem::directory_iterator(path(run)))
       EXPECT_TRUE(known.count(entry.path().filename().string())) << entry.path();
     EXPECT_TRUE(comes_true([&] { return processes_with(path(run)).empty(); }));

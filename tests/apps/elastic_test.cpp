@@ -12,8 +12,7 @@ using testing::Not;
 class Elastic : public AppRuns {
  protected:
   // Steps that take a while, so that there is time to do something to the run.
-  static constexpr const char* kSlow =
-      "delay:phase=data,rank=0,seconds=0.02,attempt=any";
+  static constexpr const char* kSlow = "delay:phase=data,rank=0,seconds=0.02,attempt=any";
   std::vector<std::string> slow(const std::string& run, const std::string& more) const {
     auto words = command(run, more + " --epochs 30");
     words.insert(words.end(), {"--inject", kSlow});
@@ -143,8 +142,8 @@ TEST_F(Elastic, AFullDiskEndsTheRunOrNotAsAskedFor) {
   ASSERT_EQ(rest.code, 0) << rest.output;
   EXPECT_EQ(outcome("run"), outcome("whole"));
 
-  const auto went_on = start("other", "--workers 2 --strategy fsdp --on-save-error continue",
-                             "fill:step=4,rank=1");
+  const auto went_on =
+      start("other", "--workers 2 --strategy fsdp --on-save-error continue", "fill:step=4,rank=1");
   ASSERT_EQ(went_on.code, 0) << went_on.output;
   EXPECT_THAT(went_on.output, HasSubstr("No space left on device"));
   EXPECT_EQ(outcome("other"), outcome("whole"));
@@ -153,9 +152,8 @@ TEST_F(Elastic, AFullDiskEndsTheRunOrNotAsAskedFor) {
 
 TEST_F(Elastic, ADamagedCheckpointIsPassedOver) {
   ASSERT_EQ(start("whole", "").code, 0);
-  const auto result =
-      start("run", "--workers 2 --max-failures 1 --checkpoint-every 3",
-            "flip:step=6,rank=0,call=2;kill:phase=snapshot,step=9,rank=1");
+  const auto result = start("run", "--workers 2 --max-failures 1 --checkpoint-every 3",
+                            "flip:step=6,rank=0,call=2;kill:phase=snapshot,step=9,rank=1");
   ASSERT_EQ(result.code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("passed over a damaged checkpoint"));
   EXPECT_THAT(result.output, HasSubstr("step-00000006"));
@@ -234,10 +232,11 @@ TEST_F(Elastic, TheSlowestRankAndAGrowingOneAreNamed) {
   EXPECT_THAT(slowest.output, Not(HasSubstr("grows by")));
 
   words = words_of(std::string(WEFT_BIN_DIR) +
-                   "/mnist --model mlp --threads 1 --global-batch 10 --epochs 30 --data " + folder_ +
-                   " --run-dir " + path("growing"));
-  words.insert(words.end(), {"--inject", "leak:phase=data,bytes=2000000;delay:phase=optimizer,"
-                                         "seconds=0.006"});
+                   "/mnist --model mlp --threads 1 --global-batch 10 --epochs 30 --data " +
+                   folder_ + " --run-dir " + path("growing"));
+  words.insert(words.end(), {"--inject",
+                             "leak:phase=data,bytes=2000000;delay:phase=optimizer,"
+                             "seconds=0.006"});
   const auto growing = run_program(words);
   ASSERT_EQ(growing.code, 0) << growing.output;
   EXPECT_THAT(growing.output, HasSubstr("mnist: rank 0 grows by "));
@@ -247,7 +246,8 @@ TEST_F(Elastic, TheSlowestRankAndAGrowingOneAreNamed) {
 TEST_F(Elastic, FlagsThatMakeNoSenseTogetherAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"--max-failures 1 --min-workers 3 --workers 2", "--min-workers: expected at most the 2"},
-      {"--min-workers 1 --workers 2", "--min-workers: expected --max-failures or --checkpoint-every"},
+      {"--min-workers 1 --workers 2",
+       "--min-workers: expected --max-failures or --checkpoint-every"},
       {"--keep 2", "--keep: expected --checkpoint-every"},
       {"--on-save-error continue", "--on-save-error: expected --checkpoint-every"},
       {"--heartbeat 3", "--heartbeat: expected several --workers"},

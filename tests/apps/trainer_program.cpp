@@ -21,9 +21,9 @@ void worker(dist::Session& session) {
   constexpr int64_t kBatch = 16;
   manual_seed(1);
   Line model;
-  dist::Parallel parallel(model, session.comm(),
-                          {.strategy = session.scaling().strategy,
-                           .logical_shards = session.scaling().logical_shards});
+  dist::Parallel parallel(
+      model, session.comm(),
+      {.strategy = session.scaling().strategy, .logical_shards = session.scaling().logical_shards});
   optim::Sgd optimizer(parallel.parameters(), {.lr = session.train_config().number("lr")});
   dist::Checkpointer checkpoints(model, parallel, session.checkpoint_options());
   checkpoints.add(optimizer);

@@ -1,6 +1,7 @@
 // Faults on purpose: how they are written, where they strike, what a seed draws.
-#include "core/error.h"
 #include "dist/faults.h"
+
+#include "core/error.h"
 #include "tests/support/processes.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Sessions on threads: reports that some ranks make and others do not, stopping together, the log of
-// steps, and the folder of a run.
+// Sessions on threads: reports that some ranks make and others do not, stopping together, the log
+// of steps, and the folder of a run.
 #include "core/error.h"
 #include "dist/detail/run_folder.h"
 #include "dist/detail/session_state.h"
@@ -45,26 +45,25 @@ class Sessions : public testing::Test {
     RunBoard board(ranks);
     std::vector<std::string> thrown(static_cast<size_t>(ranks));
     try {
-      dist::run_thread_ranks(
-          ranks,
-          [&](Communicator& comm) {
-            Session::Setup setup;
-            setup.comm = &comm;
-            setup.train = &train_;
-            setup.scaling = &scaling_;
-            setup.run = &run_;
-            setup.directory = folder_;
-            setup.board = &board;
-            setup.supervised = true;
-            try {
-              Session session(std::move(setup));
-              body(session);
-            } catch (const std::exception& error) {
-              thrown[static_cast<size_t>(comm.rank())] = error.what();
-              throw;
-            }
-          },
-          {.communicator = {.timeout_seconds = timeout}});
+      dist::run_thread_ranks(ranks,
+                             [&](Communicator& comm) {
+                               Session::Setup setup;
+                               setup.comm = &comm;
+                               setup.train = &train_;
+                               setup.scaling = &scaling_;
+                               setup.run = &run_;
+                               setup.directory = folder_;
+                               setup.board = &board;
+                               setup.supervised = true;
+                               try {
+                                 Session session(std::move(setup));
+                                 body(session);
+                               } catch (const std::exception& error) {
+                                 thrown[static_cast<size_t>(comm.rank())] = error.what();
+                                 throw;
+                               }
+                             },
+                             {.communicator = {.timeout_seconds = timeout}});
     } catch (const std::exception&) {
     }
     return thrown;
@@ -161,7 +160,8 @@ TEST_F(Sessions, FaultsStrikeInPhasesAndCollectives) {
       }
     }
   });
-  EXPECT_EQ(thrown[1], "[inject] expected no fault, got a throw in communication of step 2 on rank 1");
+  EXPECT_EQ(thrown[1],
+            "[inject] expected no fault, got a throw in communication of step 2 on rank 1");
   EXPECT_EQ(calls[1], 4);  // three in step 1, one in step 2
   EXPECT_THAT(thrown[0], HasSubstr("rank 1"));
 }
