@@ -182,6 +182,9 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
     for (const StoredCheckpoint& stored : checkpoints.directory().list()) {
       if (stored.step > step) remove_tree(*storage, stored.path);
     }
+    // A process that was killed behind the rename of its last save has not removed what is older.
+    if (run().checkpoint.every > 0)
+      CheckpointDirectory(s.path("checkpoints")).thin(run().checkpoint.keep);
   }
   s.step = loaded->progress.step;
   s.comm.barrier();  // nobody saves before what is removed is gone
