@@ -14,11 +14,11 @@ struct CheckpointReader::Block {
   const StoredTensor* tensor = nullptr;
   const StoredInterval* interval = nullptr;
   ReadFile* file = nullptr;
-  size_t index = 0;        // in the interval
-  int64_t offset = 0;      // bytes from the file's beginning
-  int64_t bytes = 0;       // of the block
-  int64_t skip = 0;        // bytes of it before those that are wanted
-  int64_t wanted = 0;      // bytes
+  size_t index = 0;    // in the interval
+  int64_t offset = 0;  // bytes from the file's beginning
+  int64_t bytes = 0;   // of the block
+  int64_t skip = 0;    // bytes of it before those that are wanted
+  int64_t wanted = 0;  // bytes
   std::byte* to = nullptr;
 };
 
@@ -111,8 +111,8 @@ void CheckpointReader::read(std::span<const Request> requests) {
         block.bytes = std::min(manifest_.block_bytes, total - start);
         block.skip = from - start;
         block.wanted = std::min(until, start + block.bytes) - from;
-        block.to = request.to + (begin - request.begin) * width + from -
-                   (begin - interval.begin) * width;
+        block.to =
+            request.to + (begin - request.begin) * width + from - (begin - interval.begin) * width;
         from += block.wanted;
         blocks.push_back(block);
       }
@@ -135,8 +135,8 @@ void CheckpointReader::read(std::span<const Request> requests) {
 }
 
 Tensor CheckpointReader::read(const StoredTensor& tensor) {
-  const Tensor result = empty_strided(
-      tensor.shape, detail::strides_of(tensor.shape, tensor.order), {.dtype = tensor.dtype});
+  const Tensor result = empty_strided(tensor.shape, detail::strides_of(tensor.shape, tensor.order),
+                                      {.dtype = tensor.dtype});
   const Request request{&tensor, 0, tensor.numel(), result.raw()};
   if (tensor.numel() > 0) read({&request, 1});
   return result;

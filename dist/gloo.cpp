@@ -2,11 +2,47 @@
 
 #include "dist/detail/frame.h"
 #include "dist/detail/gloo_transport.h"
-#include "dist/detail/transport_communicator.h"
+#include "dist/detail/hosts.h"
+#include "dist/shm.h"
 
 #include <vector>
 
 namespace weft::dist {
+namespace {
+
+// Ranks a host where they share hosts evenly, host after host; else 1. The same on all ranks.
+int ranks_a_host(detail::Control& control, const GlooOptions& job) {
+  const std::vector<std::string> told =
+      control.exchange(concat({job.local_rank, " of ", job.local_size}));
+  const int places = job.local_size;
+  if (places < 2 || job.size % places != 0 || job.size == places) return 1;
+  for (int r = 0; r < job.size; ++r) {
+    if (told[static_cast<size_t>(r)] != concat({r % places, " of ", places})) return 1;
+  }
+  return places;
+}
+
+std::unique_ptr<detail::TransportCommunicator::Hosts> join_hosts(
+    const std::shared_ptr<detail::Network>& network, const GlooOptions& job, int places,
+    CommunicatorOptions options) {
+  const int host = job.rank / places;
+  const int place = job.rank % places;
+  // The end of a job's name is what tells it from others.
+  const size_t cut = job.job.size() > 48 ? job.job.size() - 48 : 0;
+  auto hosts = std::make_unique<detail::TransportCommunicator::Hosts>();
+  hosts->inside = join_shm(concat({job.job.substr(cut), "-host-", host}), place, places, options);
+  // Every rank takes a number; the first host's ranks give theirs.
+  const uint64_t number = network->new_number() - static_cast<uint64_t>(job.rank - place);
+  std::vector<int> members;
+  for (int h = 0; h < job.size / places; ++h)
+    members.push_back(h * places + place);
+  hosts->across = std::make_unique<detail::TransportCommunicator>(
+      network, number, host, std::move(members), concat({"world/hosts[", place, "]"}),
+      std::make_shared<Recorder>(), options);
+  return hosts;
+}
+
+}  // namespace
 
 std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options) {
   WEFT_CHECK(job.size >= 1 && job.rank >= 0 && job.rank < job.size, "join_gloo",
@@ -21,13 +57,16 @@ std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOpti
                                .rank = job.rank,
                                .size = job.size,
                                .timeout_seconds = options.timeout_seconds});
+  const int places = ranks_a_host(*control, job);
   auto transport = detail::make_gloo_transport(*control, job.own_address, options.timeout_seconds);
   std::vector<int> everyone;
   for (int r = 0; r < job.size; ++r)
     everyone.push_back(r);
-  return std::make_unique<detail::TransportCommunicator>(
-      std::make_shared<detail::Network>(std::move(transport), std::move(control)), 0, job.rank,
-      std::move(everyone), "world", std::make_shared<Recorder>(), options);
+  const auto network = std::make_shared<detail::Network>(std::move(transport), std::move(control));
+  auto world = std::make_unique<detail::TransportCommunicator>(
+      network, 0, job.rank, std::move(everyone), "world", std::make_shared<Recorder>(), options);
+  if (places > 1) world->share_hosts(join_hosts(network, job, places, options));
+  return world;
 }
 
 int free_port(const std::string& address) {

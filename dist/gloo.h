@@ -16,6 +16,11 @@ struct GlooOptions {
   int size = 1;
   // This host's address for the data. Empty: the one from which rank 0 is reached.
   std::string own_address = {};
+  // How many ranks this host has, and the number of this one among them. Where all hosts have as
+  // many, and ranks are numbered host by host, they share memory, and each carries a part of what
+  // goes to other hosts. 0: all ranks talk over TCP.
+  int local_rank = 0;
+  int local_size = 0;
 };
 
 // Joins; returns when all ranks have come, or throws CommunicationError after the timeout, or as

@@ -19,7 +19,9 @@ std::unique_ptr<Communicator> join_by_gloo(const RankEnvironment& environment,
                   .address = environment.master_address,
                   .port = environment.master_port,
                   .rank = environment.rank,
-                  .size = environment.size};
+                  .size = environment.size,
+                  .local_rank = environment.local_rank,
+                  .local_size = environment.local_size};
   if (!environment.launched()) {
     job.job = "alone";
     job.address = "127.0.0.1";

@@ -88,6 +88,53 @@ for r in 0 1 2 3; do
 done
 all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend gloo' 'rank 3 of 4: sum 10, backend gloo'
 
+sent() { ip netns exec "${names[0]}" cat /sys/class/net/cable/statistics/tx_bytes; }
+
+say "two ranks on each host carry their data to the other host once"
+before=$(sent)
+for r in 0 1 2 3; do
+  rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$program" --act large
+done
+all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend gloo'
+megabytes=$((($(sent) - before) / 1000000))
+# 8 sums of 4 MiB: each of the two ranks sends a quarter of it as parts and a quarter as results.
+say "  $megabytes MB left the host for 8 sums of 4.2 MB"
+if [ "$megabytes" -lt 20 ] || [ "$megabytes" -gt 48 ]; then
+  say "FAILED: expected about 34 MB, got $megabytes"
+  failures=$((failures + 1))
+fi
+
+# same_bits APP FLAGS...: the losses and the exported parameters of the app by four ranks on two hosts are those of
+# one rank on one host.
+same_bits() {
+  local app=$1 r
+  shift
+  local flags=("$@" --logical-shards 8 --seed 3 --threads 1 --quiet)
+  "$build/bin/$app" "${flags[@]}" --run-dir "$folder/alone" --export "$folder/alone.safetensors" >/dev/null
+  for r in 0 1 2 3; do
+    rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$build/bin/$app" "${flags[@]}" --strategy fsdp --run-dir "$folder/apart" \
+      --export "$folder/apart.safetensors"
+  done
+  all_end '0 0 0 0'
+  if ! cmp -s <(grep -o '"loss_bits":"[0-9a-f]*"' "$folder/alone/metrics.jsonl") \
+    <(grep -o '"loss_bits":"[0-9a-f]*"' "$folder/apart/metrics.jsonl"); then
+    say "FAILED: the losses differ"
+    failures=$((failures + 1))
+  fi
+  if ! cmp -s "$folder/alone.safetensors" "$folder/apart.safetensors"; then
+    say "FAILED: the exported parameters differ"
+    failures=$((failures + 1))
+  fi
+  rm -rf "$folder"/alone* "$folder"/apart*
+}
+
+say "gpt by fsdp on two hosts has the bits of one rank on one"
+same_bits gpt --data "$PWD/LICENSE" --steps 12 --layers 2 --width 128 --heads 4 --context 64 --global-batch 16
+if [ -d /usr/share/datasets/fashion-mnist ]; then
+  say "mnist by fsdp on two hosts has the bits of one rank on one"
+  same_bits mnist --model cnn --steps 12
+fi
+
 say "a rank that dies on the other host"
 rank 0 0 2 0 1 "$program" --act kill
 rank 1 1 2 0 1 "$program" --act kill

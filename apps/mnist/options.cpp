@@ -12,12 +12,13 @@ void apply_preset(const CommandLine& line, MnistOptions& options) {
     if (!line.given(flag)) value = preset;
   };
   unless_given("--model", options.model, "cnn");
-  unless_given("--epochs", options.common.epochs, 14);
+  unless_given("--epochs", options.common.epochs, 10);
+  unless_given("--optimizer", options.common.optimizer, "adamw");
   unless_given("--schedule", options.schedule, "one_cycle");
-  unless_given("--lr", options.common.lr, 0.1);
-  unless_given("--weight-decay", options.weight_decay, 5e-4);
+  unless_given("--lr", options.common.lr, 0.003);
+  unless_given("--weight-decay", options.weight_decay, 0.05);
+  unless_given("--label-smoothing", options.label_smoothing, 0.1);
   unless_given("--flip", options.flip, true);
-  unless_given("--shift", options.shift, 1);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "dist/detail/checkpoint_load.h"
 
 #include "autograd/engine.h"
+#include "dist/detail/snapshot.h"
 
 #include <algorithm>
 #include <cstring>
@@ -182,18 +183,19 @@ void CheckpointLoad::read() {
 }
 
 void CheckpointLoad::apply_optimizer() {
-  if (parts_.optimizer) parts_.optimizer->load_state_dict(state_);
+  if (parts_.optimizer) parts_.optimizer->adopt_state_dict(state_);
   state_.clear();
   optimizer_.clear();
 }
 
 void CheckpointLoad::apply_model() {
+  std::vector<Copy> copies;
   for (const Target& target : model_) {
     if (target.piece.count == 0) continue;
-    std::memcpy(target.piece.data, target.values.raw(),
-                static_cast<size_t>(target.piece.bytes()));
+    copies.push_back({target.piece.data, target.values.raw(), target.piece.bytes()});
     target.piece.memory.bump_version();
   }
+  copy_all(copies);
   model_.clear();
 }
 

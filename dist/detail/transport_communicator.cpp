@@ -1,5 +1,6 @@
 #include "dist/detail/transport_communicator.h"
 
+#include "dist/detail/hosts.h"
 #include "dist/detail/transport_exchange.h"
 #include "dist/detail/verdict_text.h"
 
@@ -41,6 +42,10 @@ TransportCommunicator::~TransportCommunicator() {
     }
   }
   network_->control().leave(number_);
+}
+
+Ref<Storage> TransportCommunicator::allocate(int64_t bytes) {
+  return hosts_ ? hosts_->inside->allocate(bytes) : CommunicatorBase::allocate(bytes);
 }
 
 TransportCommunicator::Flight TransportCommunicator::send(int peer, Channel channel,
@@ -122,8 +127,14 @@ void TransportCommunicator::report_missing(const Present& present, const std::ve
   }
   if (gone.empty()) {
     if (waited < options().timeout_seconds && !lost) return;
-    for (const int r : missing)
-      late.push_back(story(r, present, lost ? "has lost its connection" : "", waited));
+    // Ranks that do not answer come first: others may be late because they wait for those.
+    std::vector<std::string> waiting;
+    for (const int r : missing) {
+      bool silent = false;
+      std::string text = story(r, present, lost ? "has lost its connection" : "", waited, &silent);
+      (silent ? late : waiting).push_back(std::move(text));
+    }
+    late.insert(late.end(), waiting.begin(), waiting.end());
   }
   fail({missing_text(op_name(present.call), size(),
                      describe(present.contract, present.sequence, name()),
@@ -132,7 +143,7 @@ void TransportCommunicator::report_missing(const Present& present, const std::ve
 }
 
 std::string TransportCommunicator::story(int peer, const Present& present, const std::string& fate,
-                                         double waited) {
+                                         double waited, bool* silent) {
   Absence absence{name_of(peer), fate, waited, {}};
   if (fate.empty()) {
     const auto answer = network_->control().ask(ranks_[static_cast<size_t>(peer)], 0.5);
@@ -144,6 +155,7 @@ std::string TransportCommunicator::story(int peer, const Present& present, const
       return story_of(absence);
     }
     absence.silent = true;
+    if (silent) *silent = true;
   }
   const Seen& seen = seen_[static_cast<size_t>(peer)];
   if (seen.any) {
@@ -175,11 +187,14 @@ void TransportCommunicator::abort(const std::string& reason) {
   Control& control = network_->control();
   // A rank that fails because another communicator has failed passes on what happened there.
   const Verdict first = network_->remembered();
-  if (!first.text.empty()) return control.propose(number_, first);
   const Verdict own{
       gave_up_text(name(), size(), name_of(rank()), control.whereabouts().read(), reason), false};
-  control.propose(number_, own);
-  (void)control.await_verdict(number_, 1);
+  control.propose(number_, first.text.empty() ? own : first);
+  if (hosts_) {
+    hosts_->inside->abort(reason);
+    hosts_->across->abort(reason);
+  }
+  if (first.text.empty()) (void)control.await_verdict(number_, 1);
 }
 
 void TransportCommunicator::post_receives(uint64_t call) {
@@ -218,14 +233,14 @@ void TransportCommunicator::meet(Present& present, size_t bytes) {
 void TransportCommunicator::execute(const Call& call, int64_t sequence, Waiting) {
   Present present{call, contract_of(call), sequence};
   Whereabouts& own = network_->control().whereabouts();
-  own.enter(present.contract, sequence, name(), number_);
+  if (!part_of_another_) own.enter(present.contract, sequence, name(), number_);
   if (const auto verdict = network_->control().verdict(number_)) raise(*verdict);
   if (call.collective == Collective::send || call.collective == Collective::recv) {
     exchange_pair(present);
   } else {
     Exchange(*this, present).run();
   }
-  own.leave();
+  if (!part_of_another_) own.leave();
 }
 
 // send and recv: both ends send their envelope, the sender's with the data where they are few.

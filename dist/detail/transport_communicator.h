@@ -28,6 +28,12 @@ class TransportCommunicator final : public CommunicatorBase {
 
   const char* backend() const override { return network_->transport().backend(); }
   void abort(const std::string& reason) override;
+  // Shared with the ranks of this host, where there is such memory.
+  Ref<Storage> allocate(int64_t bytes) override;
+
+  // From here on large data go by way of these (hosts.h). Before the first collective.
+  struct Hosts;
+  void share_hosts(std::unique_ptr<Hosts> hosts);
 
  protected:
   void execute(const Call& call, int64_t sequence, Waiting waiting) override;
@@ -76,8 +82,10 @@ class TransportCommunicator final : public CommunicatorBase {
   bool try_wait(Flight& flight, bool& lost);
   void report_missing(const Present& present, const std::vector<int>& missing, double waited,
                       bool lost);
-  std::string story(int peer, const Present& present, const std::string& fate, double waited);
+  std::string story(int peer, const Present& present, const std::string& fate, double waited,
+                    bool* silent = nullptr);
   [[noreturn]] void fail(const Verdict& verdict);
+  [[noreturn]] void fail_by_host(const Present& present, const std::string& reason);
   [[noreturn]] void raise(const Verdict& verdict);
   std::string name_of(int peer) const;
 
@@ -102,6 +110,8 @@ class TransportCommunicator final : public CommunicatorBase {
   };
   std::vector<Seen> seen_;  // each rank's last envelope
   Ref<Storage> staging_;    // of others' data on their way into a sum
+  std::unique_ptr<Hosts> hosts_;
+  bool part_of_another_ = false;  // whose collectives tell where this rank is
 };
 
 }  // namespace weft::dist::detail

@@ -127,8 +127,8 @@ void TransportCommunicator::Exchange::fold(std::vector<Part> inputs,
     places.push_back({target.node, {target.values.data}, target.values.dtype});
     count = target.values.count;
   }
-  const FoldPlan plan(inputs, places, nodes() ? call_.leaves : size(), call_.op,
-                      call_.op == ReduceOp::mean ? size() : 0, c_.op_name(call_));
+  const FoldPlan plan(inputs, places, leaves(), call_.op, call_.op == ReduceOp::mean ? size() : 0,
+                      c_.op_name(call_));
   parallel_for(0, count, 32 * kBlock, [&](int64_t begin, int64_t end) { plan.run(begin, end); });
 }
 
@@ -425,6 +425,7 @@ void TransportCommunicator::Exchange::run() {
   const bool sums = is_sum(call_.collective);
   if (sums && nodes() && !scatters()) check_results();
   if (all_inside_) return sums ? fold_inside() : move_inside();
+  if (run_by_host()) return;
   if (sums) return reduce();
   if (call_.collective == Collective::broadcast) return broadcast();
   move();

@@ -47,6 +47,16 @@ class TransportCommunicator::Exchange {
   void broadcast();
   void move();
   void move(const std::vector<Move>& out, const std::vector<Move>& in);
+  // ---- where ranks share hosts: transport_hosts.cpp ----
+  bool run_by_host();
+  void all_reduce_by_host(const std::vector<Part>& parts, const std::vector<Part>& results);
+  void all_reduce_rest_by_host(int64_t begin);
+  void reduce_scatter_by_host();
+  void all_gather_by_host();
+  void broadcast_by_host();
+  std::vector<Node> nodes_of_host() const;
+  DType dtype_of_sums() const;
+
   // Runs start(c, slot) for all chunks, kDepth ahead of finish(c, slot).
   void pipeline(int64_t chunks, const std::function<void(int64_t, size_t)>& start,
                 const std::function<void(int64_t, size_t)>& finish);
@@ -58,6 +68,7 @@ class TransportCommunicator::Exchange {
   int size() const { return c_.size(); }
   int rank() const { return c_.rank(); }
   bool nodes() const { return call_.leaves > 0; }
+  int64_t leaves() const { return nodes() ? call_.leaves : size(); }
   bool scatters() const { return call_.collective == Collective::reduce_scatter; }
   // Of the others, nearest to the right first, so that not all turn to one at a time.
   int right(int i) const { return (rank() + i) % size(); }

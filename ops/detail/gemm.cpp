@@ -12,10 +12,14 @@ namespace {
 using tile::kLanes;
 using tile::kRows;
 
-constexpr int64_t kDepth = 256;     // products summed in registers: what the header promises
-constexpr int64_t kBlockRows = 96;  // rows of A whose packed block stays in the second-level cache
+constexpr int64_t kDepth = 256;      // products summed in registers: what the header promises
+constexpr int64_t kBlockRows = 192;  // rows of A whose packed block stays in the second-level cache
 constexpr int64_t kTaskColumns =
     128;  // columns of B in the smallest piece of work a thread is given
+constexpr int64_t kColumnsAtOnce = 16;  // of column-major A, that all tiles take their share of
+constexpr int64_t kPanelsAtOnce = 8;    // of B, that are packed together
+constexpr int64_t kFetchedBytes =
+    int64_t{256} << 10;  // of packed B, from which on its panels are fetched ahead of their use
 constexpr int64_t kGrainProducts =
     1 << 20;  // multiply-adds below which a second thread costs more than it saves
 
@@ -39,6 +43,7 @@ class Product {
               (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
     if (first_packed_ < panels_) {
       packed_b_ = empty({panels_ - first_packed_, g_.k, kWidth}, {.dtype = dtype_of<T>});
+      fetches_ = packed_b_.bytes() > kFetchedBytes;
     }
   }
 
@@ -49,15 +54,14 @@ class Product {
         std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * std::min(g_.k, kGrainProducts);
     const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(task, 1));
     const int64_t panel_grain = std::max<int64_t>(1, grain * kTaskColumns / kWidth);
-    parallel_for(first_packed_, panels_, panel_grain, [&](int64_t begin, int64_t end) {
-      for (int64_t panel = begin; panel < end; ++panel)
-        pack_panel(panel);
-    });
+    parallel_for(first_packed_, panels_, panel_grain,
+                 [&](int64_t begin, int64_t end) { pack_panels(begin, end); });
     parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
+      const int64_t rows = std::min(g_.m, kBlockRows);
       Tensor packed_a;
       if (pack_a_)
-        packed_a =
-            empty({std::min(g_.m, kBlockRows) * packed_stride(g_.k)}, {.dtype = dtype_of<T>});
+        packed_a = empty({tiles_of(rows) * kLanes<T> + rows * std::min(g_.k, kDepth)},
+                         {.dtype = dtype_of<T>});
       while (begin < end) {  // tasks of one block of rows run together and share its packed rows
         const int64_t block = begin / column_tasks;
         const int64_t last = std::min(end, (block + 1) * column_tasks);
@@ -80,6 +84,24 @@ class Product {
     return packed_b_.template data<T>() + (panel - first_packed_) * g_.k * kWidth;
   }
 
+  void pack_panels(int64_t panel, int64_t end) const {
+    while (panel < end) {
+      const int64_t whole = std::min({end - panel, g_.n / kWidth - panel, kPanelsAtOnce});
+      if (g_.b_col != 1 || whole <= 0) {
+        pack_panel(panel++);
+        continue;
+      }
+      // A row of several panels at a time: what is read lies together.
+      for (int64_t p = 0; p < g_.k; ++p) {
+        const T* from = g_.b + panel * kWidth + p * g_.b_row;
+        for (int64_t i = 0; i < whole; ++i) {  // a constant size is copied without a call
+          std::memcpy(packed_panel(panel + i) + p * kWidth, from + i * kWidth, kWidth * sizeof(T));
+        }
+      }
+      panel += whole;
+    }
+  }
+
   void pack_panel(int64_t panel) const {
     const int64_t columns = panel_columns(panel);
     const int64_t stride = panel_stride(columns);
@@ -87,11 +109,6 @@ class Product {
     T* to = packed_panel(panel);
     if (g_.b_row == 1 && g_.b_col != 1) {
       tile::transpose(from, g_.b_col, columns, g_.k, to, stride);
-    } else if (g_.b_col == 1 && columns == kWidth) {
-      for (int64_t p = 0; p < g_.k;
-           ++p) {  // a constant size is copied by two moves, without a call
-        std::memcpy(to + p * stride, from + p * g_.b_row, kWidth * sizeof(T));
-      }
     } else {
       for (int64_t p = 0; p < g_.k; ++p) {
         for (int64_t j = 0; j < columns; ++j)
@@ -103,30 +120,34 @@ class Product {
       std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
   }
 
-  // Between packed rows of A: one line more than a power of two, so that rows do not share cache
-  // sets.
-  static int64_t packed_stride(int64_t depth) {
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-    return (std::min(depth, kDepth) / kLine + 1) * kLine;
+  // Rows of a tile: few rows take narrow tiles, to leave room for more panels at once.
+  static int64_t tile_rows(int64_t rows) {
+    if (rows <= kRows<8>) return kRows<8>;
+    return rows <= 3 * kRows<4> && rows != kRows<2> ? kRows<4> : kRows<2>;
+  }
+  static int64_t tiles_of(int64_t rows) {
+    const int64_t height = tile_rows(rows);
+    return (rows + height - 1) / height;
   }
 
-  // Rows [row, row + rows) and products [from, from + depth) of A, row after row.
+  // Rows [row, row + rows) and products [from, from + depth) of A, tile after tile.
   void pack_rows(int64_t row, int64_t rows, int64_t from, int64_t depth, T* to) const {
     const T* a = g_.a + row * g_.a_row + from * g_.a_col;
-    const int64_t stride = packed_stride(depth);
-    if (g_.a_col == 1) {
-      for (int64_t i = 0; i < rows; ++i) {
-        std::memcpy(to + i * stride, a + i * g_.a_row, static_cast<size_t>(depth) * sizeof(T));
-      }
-    } else if (g_.a_row == 1) {
-      tile::transpose(a, g_.a_col, depth, rows, to, stride);
-    } else {
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t p = 0; p < depth; ++p)
-          to[i * stride + p] = a[i * g_.a_row + p * g_.a_col];
+    const int64_t tiles = tiles_of(rows);
+    // Where columns are what lies together, all tiles take their share of some before the next.
+    const int64_t step = g_.a_row == 1 ? kColumnsAtOnce : depth;
+    for (int64_t p = 0; p < depth; p += step) {
+      for (int64_t i = 0; i < tiles; ++i) {
+        const int64_t first = rows * i / tiles;
+        const int64_t height = rows * (i + 1) / tiles - first;
+        tile::interleave(a + first * g_.a_row + p * g_.a_col, g_.a_row, g_.a_col, height,
+                         std::min(step, depth - p),
+                         to + first * depth + i * kLanes<T> + p * height);
       }
     }
   }
+  // A tile's rows and a vector more, which packing may write to.
+  static int64_t packed_length(int64_t rows, int64_t depth) { return rows * depth + kLanes<T>; }
 
   // C's rows of one block, columns [column, end).
   void run_block(int64_t row, int64_t column, int64_t end, T* packed_a) const {
@@ -141,8 +162,7 @@ class Product {
       if (packed_a) {
         pack_rows(row, rows, from, strip.depth, packed_a);
         strip.a = packed_a;
-        strip.a_row = packed_stride(strip.depth);
-        strip.a_col = 1;
+        strip.packed = true;
       }
       const bool last = from + strip.depth == g_.k;
       const int64_t end_panel = (end + kWidth - 1) / kWidth;
@@ -165,6 +185,8 @@ class Product {
         // Whole panels of one kind ahead: few rows take several at once, to keep enough sums in
         // flight.
         const int64_t whole = std::min(packed ? g_.n / kWidth : first_packed_, end_panel) - panel;
+        strip.next =
+            packed && fetches_ && panel + 1 < end_panel ? strip.b + g_.k * kWidth : nullptr;
         panel += run_strip(strip, whole);
       }
     }
@@ -174,32 +196,44 @@ class Product {
   struct Strip {
     int64_t rows, depth;
     const T* a;
-    int64_t a_row, a_col;
+    int64_t a_row, a_col;  // of A where it lies
+    bool packed = false;   // A is packed: tile after tile
     const T* b;
     int64_t b_row, b_panel;
     tile::Target<T> to;
+    const T* next = nullptr;  // the panel that comes after, where it should be fetched ahead
   };
 
   // Returns how many panels it took.
   static int64_t run_strip(Strip& strip, int64_t whole) {
+    const int64_t height = tile_rows(strip.rows);
     if (strip.to.columns <= kLanes<T>) return run_tiles<1>(strip);
-    if (strip.rows <= kRows<8> && whole >= 4) return run_tiles<8>(strip);
-    if (strip.rows <= 3 * kRows<4> && strip.rows != kRows<2> && whole >= 2)
-      return run_tiles<4>(strip);
+    if (height <= kRows<8> && whole >= 4) return run_tiles<8>(strip);
+    if (height <= kRows<4> && whole >= 2) return run_tiles<4>(strip);
     return run_tiles<2>(strip);
+  }
+
+  // The share of the next panel that goes with tile i of a strip.
+  static void fetch_ahead(const Strip& strip, int64_t i, int64_t tiles) {
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+    const int64_t lines = strip.depth * kWidth / kLine;
+    for (int64_t line = lines * i / tiles; line < lines * (i + 1) / tiles; ++line)
+      __builtin_prefetch(strip.next + line * kLine);
   }
 
   // Tiles of as equal heights as can be.
   template <int Wide>
   static int64_t run_tiles(Strip& strip) {
     if constexpr (Wide > 2) strip.to.columns = Wide * kLanes<T>;
-    const int64_t tiles = (strip.rows + kRows<Wide> - 1) / kRows<Wide>;
+    const int64_t tiles = tiles_of(strip.rows);
     const T* a = strip.a;
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t height = strip.rows * (i + 1) / tiles - strip.rows * i / tiles;
-      tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.a_row, strip.a_col, strip.b,
-                                        strip.b_row, strip.b_panel, strip.to);
-      a += height * strip.a_row;
+      if (strip.next) fetch_ahead(strip, i, tiles);
+      tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.packed ? 1 : strip.a_row,
+                                        strip.packed ? height : strip.a_col, strip.b, strip.b_row,
+                                        strip.b_panel, strip.to);
+      a += strip.packed ? packed_length(height, strip.depth) : height * strip.a_row;
       strip.to.c += height * strip.to.row;
       if (strip.to.bias) strip.to.bias += height * strip.to.bias_row;
     }
@@ -210,6 +244,7 @@ class Product {
   int64_t panels_ = 0;
   int64_t first_packed_ = 0;
   bool pack_a_ = false;
+  bool fetches_ = false;
   Tensor packed_b_;
 };
 

@@ -105,7 +105,8 @@ void write_elements(const Target<T>& to, const T* values, int rows, int row_leng
   }
 }
 
-// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast; B's rows
+// A tile of Rows by Wide vectors: A's elements at a[i * a_row + p * a_col] are broadcast (packed A
+// has a_row = 1 and a_col = Rows, one stream that the processor fetches ahead); B's rows
 // are read as vectors, two at b + p * b_row, the next two b_panel further on, and so forth.
 template <class T, int Rows, int Wide>
 void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row,
@@ -117,7 +118,7 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
     for (int v = 0; v < Wide; ++v)
       sums[i][v] = Vector<T>{};
   }
-  for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row) {
+  const auto step = [&](int64_t row) __attribute__((always_inline)) {
     if constexpr (Rows >= Wide) {
       Vector<T> right[Wide];
 #pragma GCC unroll 8
@@ -125,7 +126,7 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
         right[v] = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
-        const Vector<T> left = repeat(a[i * a_row]);
+        const Vector<T> left = repeat(a[i * row]);
 #pragma GCC unroll 8
         for (int v = 0; v < Wide; ++v)
           sums[i][v] = fma(left, right[v], sums[i][v]);
@@ -134,7 +135,7 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
       Vector<T> left[Rows];
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i)
-        left[i] = repeat(a[i * a_row]);
+        left[i] = repeat(a[i * row]);
 #pragma GCC unroll 8
       for (int v = 0; v < Wide; ++v) {
         const Vector<T> right = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
@@ -143,6 +144,18 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
           sums[i][v] = fma(left[i], right, sums[i][v]);
       }
     }
+  };
+  if (to.col == 1) {  // C is on its way while the sums are made
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i)
+      __builtin_prefetch(to.c + i * to.row, 1);
+  }
+  if (a_row == 1 && a_col == Rows) {  // packed: the steps are constants
+    for (int64_t p = 0; p < k; ++p, a += Rows, b += b_row)
+      step(1);
+  } else {
+    for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row)
+      step(a_row);
   }
   constexpr int kColumns = Wide * kLanes<T>;
   if (to.col != 1 || to.columns != kColumns || (to.bias && to.bias_col != 1)) {
@@ -239,6 +252,40 @@ void transpose(const T* from, int64_t from_col, int64_t columns, int64_t count, 
       for (int64_t i = j; i < last; ++i)
         to[p * to_row + i] = from[i * from_col + p];
     }
+  }
+}
+
+// to[p * rows + i] = from[i * row + p * col] for i < rows and p < count: the rows of one tile as
+// the kernel reads them, at most two vectors high. Writes up to a vector past the end.
+template <class T>
+void interleave(const T* from, int64_t row, int64_t col, int64_t rows, int64_t count, T* to) {
+  constexpr int64_t kSide = kLanes<T>;
+  const int64_t groups = rows <= kSide ? 1 : 2;
+  int64_t p = 0;
+  if (col == 1) {
+    for (; p + kSide <= count; p += kSide) {
+      Vector<T> squares[2][kSide];
+      for (int64_t group = 0; group < groups; ++group) {
+        for (int64_t i = 0; i < kSide; ++i)
+          squares[group][i] = load(from + std::min(group * kSide + i, rows - 1) * row + p);
+        transpose_square<T>(squares[group]);
+      }
+      // Vectors that are wider than what is left of a tile are cut by what is written next.
+      for (int64_t i = 0; i < kSide; ++i) {
+        for (int64_t group = 0; group < groups; ++group)
+          store(to + (p + i) * rows + group * kSide, squares[group][i]);
+      }
+    }
+  } else if (row == 1) {
+    // Vectors may be higher than the tile as long as what they read is still inside A.
+    for (; p < count && (count - 1 - p) * col + rows >= groups * kSide; ++p) {
+      for (int64_t group = 0; group < groups; ++group)
+        store(to + p * rows + group * kSide, load(from + p * col + group * kSide));
+    }
+  }
+  for (; p < count; ++p) {
+    for (int64_t i = 0; i < rows; ++i)
+      to[p * rows + i] = from[i * row + p * col];
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -36,6 +37,15 @@ void act(const ProgramOptions& options, dist::Communicator& comm) {
     if (options.act == "stop") kill(getpid(), SIGSTOP);
     if (options.act == "leave") return;
   }
+  if (options.act == "large") {
+    const Tensor large = full({1 << 20}, 1);
+    for (int i = 0; i < 8; ++i)
+      comm.all_reduce(large);
+    const double product = std::pow(comm.size(), 8);
+    WEFT_CHECK(select(large, 0, 12345).item() == product, "program", "expected ", product, ", got ",
+               select(large, 0, 12345).item());
+    return;
+  }
   if (options.act != "sum") comm.all_reduce(sum, dist::ReduceOp::sum, {.unit = "second"});
 }
 
@@ -44,8 +54,8 @@ int run(int argc, char** argv) {
   options.common.run_dir = "ranks_program_run";
   options.common.global_batch = 120;  // whatever the number of ranks
   CommandLine line("ranks_program", "Sums the ranks' numbers.");
-  line.add_choice("--act", options.act, {"sum", "throw", "exit", "kill", "stop", "leave"},
-                  "what one rank does then");
+  line.add_choice("--act", options.act, {"sum", "large", "throw", "exit", "kill", "stop", "leave"},
+                  "what one rank does then, or all: large sums");
   line.add("--who", options.who, "the rank that does it", 0);
   add_common_flags(line, options.common);
   if (const auto code = line.parse(argc, argv)) return *code;

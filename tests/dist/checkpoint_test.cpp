@@ -2,6 +2,7 @@
 // the same bits.
 #include "dist/checkpoint.h"
 
+#include "autograd/engine.h"
 #include "core/ledger.h"
 #include "core/random.h"
 #include "data/images.h"
@@ -232,6 +233,39 @@ TEST(Checkpoint, ARankReadsItsOwnRangesOnly) {
   EXPECT_LE(load("zero3", 64), whole + 4 * 4 * 2 * 64);
   // Big blocks are read whole even where a part is wanted, and no more than that.
   EXPECT_LE(load("zero3", 1 << 20), 4 * whole);
+}
+
+// A rank that trains within a limit resumes within it: beside the state itself, loading needs a copy
+// of the parameters, never one of the optimizer's state.
+TEST(Checkpoint, LoadingTakesLittleMemoryBesideTheState) {
+  const TemporaryDirectory stepped;
+  const auto run = [&](const std::function<void(Big&, dist::Parallel&, optim::AdamW&)>& body) {
+    dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
+      Big model;
+      dist::Parallel parallel(model, comm, {.strategy = "zero3"});
+      optim::AdamW optimizer(parallel.parameters());
+      body(model, parallel, optimizer);
+    });
+  };
+  run([&](Big& model, dist::Parallel& parallel, optim::AdamW& optimizer) {
+    backward(sum(square(model(ones({2, 64})))));
+    optimizer.step();
+    dist::Checkpointer checkpoints(model, parallel, {.directory = stepped.path()});
+    checkpoints.add(optimizer);
+    checkpoints.save({.step = 1});
+    checkpoints.wait();
+  });
+  run([&](Big& model, dist::Parallel& parallel, optim::AdamW& optimizer) {
+    dist::Checkpointer checkpoints(model, parallel, {.directory = stepped.path()});
+    checkpoints.add(optimizer);
+    Ledger& ledger = current_ledger();
+    ledger.reset_peaks();
+    const int64_t before = ledger.current_total();
+    checkpoints.resume();
+    const int64_t share = (64 * 128 * 2 + 64 + 128) * 4 / 2;
+    EXPECT_NEAR(static_cast<double>(ledger.current_total() - before), 2.0 * share, 2048);
+    EXPECT_LE(ledger.peak_total() - before, 3 * share + 4096);
+  });
 }
 
 TEST(Checkpoint, TheSnapshotIsOfTheMomentOfTheCall) {

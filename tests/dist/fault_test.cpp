@@ -2,6 +2,7 @@
 #include "dist/shm.h"
 #include "dist/thread_ranks.h"
 #include "tests/support/processes.h"
+#include "tests/support/rank_faults.h"
 #include "tests/support/tensors.h"
 
 #include <gmock/gmock.h>
@@ -21,57 +22,13 @@ namespace {
 using test::error_of;
 using testing::HasSubstr;
 
-constexpr int kRanks = 4;
+using test::Fault;
+constexpr int kRanks = test::kFaultRanks;
+constexpr int kPoints = test::kFaultPoints;
 constexpr int kVictim = 2;
 
-// What rank does when its turn to fail comes; and the point at which it does.
-using Fault = std::function<void()>;
-
-// A step as training makes it: small and large collectives, started ones, groups, memory of both
-// kinds. `fault` strikes before collective number `point`.
-void work(Communicator& comm, int point, const Fault& fault) {
-  int at = 0;
-  const auto here = [&] {
-    if (at++ == point) fault();
-  };
-  const auto group = comm.split(comm.rank() / 2, 0, "half");
-  const Ref<Storage> shared = comm.allocate(4 * 100'000);
-  std::vector<float> ordinary(300'000);
-  const Elements large{shared->data(), 100'000, f32};
-  const Elements staged{ordinary.data(), 300'000, f32};
-  for (int step = 0; step < 3; ++step) {
-    here();
-    comm.all_reduce(large.part(0, 1), ReduceOp::sum, {.unit = "loss"});
-    here();
-    comm.all_reduce(large, ReduceOp::sum, {.unit = "blocks.0", .begin = 0, .end = 100'000});
-    here();
-    comm.reduce_scatter(large, large.part(comm.rank() * 25'000, 25'000));
-    here();
-    comm.all_reduce(staged);
-    here();
-    group->all_reduce(large.part(0, 5000));
-    here();
-    Handle handle = comm.start_all_reduce(large);
-    here();
-    handle.wait();
-    here();
-    comm.barrier();
-  }
-}
-constexpr int kPoints = 24;
-
-// The ranks but the victim have all got the same verdict, which names it.
 void expect_verdict(const std::vector<test::Outcome>& outcomes, const std::string& what) {
-  for (int r = 0; r < kRanks; ++r) {
-    if (r == kVictim) continue;
-    const auto& outcome = outcomes[static_cast<size_t>(r)];
-    EXPECT_EQ(outcome.code, test::kVerdict) << "rank " << r << ": " << outcome.text;
-    EXPECT_THAT(outcome.text, testing::ContainsRegex("no rank (2|0 \\(of the job: 2\\))")) << r;
-    EXPECT_THAT(outcome.text, HasSubstr(what)) << r;
-    // Ranks of the victim's group can hear it there first; those of the other are told by the
-    // world.
-  }
-  EXPECT_THAT(test::leftovers(), testing::IsEmpty());
+  test::expect_verdicts(outcomes, kVictim, what);
 }
 
 std::vector<test::Outcome> run_with_fault(int point, const Fault& fault, double timeout,
@@ -81,7 +38,7 @@ std::vector<test::Outcome> run_with_fault(int point, const Fault& fault, double 
       kRanks,
       [&](int rank) {
         const auto comm = join_shm(job, rank, kRanks, {.timeout_seconds = timeout});
-        work(*comm, rank == kVictim ? point : -1, fault);
+        test::work_until_fault(*comm, rank == kVictim ? point : -1, fault);
         return std::string();
       },
       {.abandoned = abandoned ? std::vector<int>{kVictim} : std::vector<int>{}, .seconds = 50});
@@ -239,7 +196,8 @@ TEST(Fault, ThreadRanksRethrowTheRootCause) {
     const std::string text = error_of([&] {
       run_thread_ranks(kRanks, [&](Communicator& comm) {
         try {
-          work(comm, comm.rank() == kVictim ? point : -1, [] { throw Error("bad sample"); });
+          test::work_until_fault(comm, comm.rank() == kVictim ? point : -1,
+                                 [] { throw Error("bad sample"); });
         } catch (const CommunicationError& error) {
           const std::lock_guard lock(mutex);
           verdicts.push_back(error.what());

@@ -6,6 +6,7 @@
 #include "dist/thread_ranks.h"
 #include "tests/support/collective_checks.h"
 #include "tests/support/processes.h"
+#include "tests/support/rank_faults.h"
 #include "tests/support/tensors.h"
 
 #include <gmock/gmock.h>
@@ -161,107 +162,59 @@ TEST(GlooContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
 
 // ---- ranks that fail ----
 
-constexpr int kRanks = 4;
-
-using Fault = std::function<void()>;
-
-// A step as training makes it; `fault` strikes before collective number `point`.
-void work(Communicator& comm, int point, const Fault& fault) {
-  int at = 0;
-  const auto here = [&] {
-    if (at++ == point) fault();
-  };
-  const auto group = comm.split(comm.rank() / 2, 0, "half");
-  // Stays mapped while an exception unwinds and a started call still sends it.
-  const Ref<Storage> memory = comm.allocate(4 * 300'000);
-  const Elements large{memory->data(), 300'000, f32};
-  for (int step = 0; step < 2; ++step) {
-    here();
-    comm.all_reduce(large.part(0, 1), ReduceOp::sum, {.unit = "loss"});
-    here();
-    comm.all_reduce(large, ReduceOp::sum, {.unit = "blocks.0", .begin = 0, .end = 300'000});
-    here();
-    comm.reduce_scatter(large, large.part(comm.rank() * 75'000, 75'000));
-    here();
-    group->all_reduce(large.part(0, 50'000));
-    here();
-    Handle handle = comm.start_all_reduce(large);
-    here();
-    handle.wait();
-    here();
-    comm.broadcast(large, 1);
-    here();
-    comm.barrier();
-  }
-}
-constexpr int kPoints = 16;
-
-// The ranks but the victim have all got a verdict that names it; those that are in no group of its
-// have the same one.
-void expect_verdict(const std::vector<Outcome>& outcomes, int victim, const std::string& what) {
-  std::string of_the_other_half;
-  for (int r = 0; r < kRanks; ++r) {
-    if (r == victim) continue;
-    const auto& outcome = outcomes[static_cast<size_t>(r)];
-    EXPECT_EQ(outcome.code, test::kVerdict) << "rank " << r << ": " << outcome.text;
-    EXPECT_THAT(outcome.text, testing::ContainsRegex(concat(
-                                  {"no rank (", victim, "|[01] \\(of the job: ", victim, "\\))"})))
-        << r;
-    EXPECT_THAT(outcome.text, HasSubstr(what)) << r;
-    if (r / 2 == victim / 2) continue;
-    if (of_the_other_half.empty()) of_the_other_half = outcome.text;
-    EXPECT_EQ(outcome.text, of_the_other_half);
-  }
-}
+constexpr int kRanks = test::kFaultRanks;
+using test::Fault;
 
 std::vector<Outcome> run_with_fault(int victim, int point, const Fault& fault, double timeout,
                                     bool abandoned = false) {
   const Job job{.ranks = kRanks, .timeout = timeout};
   return job.run(
-      [&](Communicator& comm) { work(comm, comm.rank() == victim ? point : -1, fault); },
+      [&](Communicator& comm) {
+        test::work_until_fault(comm, comm.rank() == victim ? point : -1, fault);
+      },
       {.abandoned = abandoned ? std::vector<int>{victim} : std::vector<int>{}, .seconds = 50});
 }
 
 class GlooFaultAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, GlooFaultAt, testing::Range(0, kPoints));
+INSTANTIATE_TEST_SUITE_P(Points, GlooFaultAt, testing::Range(0, test::kFaultPoints));
 
 TEST_P(GlooFaultAt, KilledRank) {
   const double start = clock_seconds();
   const auto outcomes = run_with_fault(
       2, GetParam(), [] { raise(SIGKILL); }, 100);
   EXPECT_EQ(outcomes[2].signal, SIGKILL);
-  expect_verdict(outcomes, 2, "died (process ");
+  test::expect_verdicts(outcomes, 2, "died (process ");
   EXPECT_LT(clock_seconds() - start, 40) << "noticed by the timeout only";
 }
 
 TEST_P(GlooFaultAt, KilledRankZero) {
   const auto outcomes = run_with_fault(
       0, GetParam(), [] { raise(SIGKILL); }, 100);
-  expect_verdict(outcomes, 0, "no rank 0: it died (process ");
+  test::expect_verdicts(outcomes, 0, "no rank 0: it died (process ");
   EXPECT_EQ(outcomes[1].text, outcomes[2].text);
 }
 
 TEST_P(GlooFaultAt, RankThatExits) {
-  expect_verdict(run_with_fault(
-                     2, GetParam(), [] { _exit(0); }, 100),
-                 2, "died (process ");
+  test::expect_verdicts(run_with_fault(
+                            2, GetParam(), [] { _exit(0); }, 100),
+                        2, "died (process ");
 }
 
 TEST_P(GlooFaultAt, RankThatThrows) {
   const auto outcomes = run_with_fault(
       2, GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[2].text, "bad sample");
-  expect_verdict(outcomes, 2, "it gave up");
+  test::expect_verdicts(outcomes, 2, "it gave up");
 }
 
 // Waits for the timeout, so a part of the points.
 class GlooStoppedAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, GlooStoppedAt, testing::Range(0, kPoints, 3));
+INSTANTIATE_TEST_SUITE_P(Points, GlooStoppedAt, testing::Range(0, test::kFaultPoints, 3));
 
 TEST_P(GlooStoppedAt, StoppedRank) {
   const auto outcomes = run_with_fault(
       2, GetParam(), [] { raise(SIGSTOP); }, 0.7, true);
-  expect_verdict(outcomes, 2, "and does not answer");
+  test::expect_verdicts(outcomes, 2, "and does not answer");
 }
 
 TEST(GlooFault, KilledAtAnyMoment) {
@@ -281,7 +234,7 @@ TEST(GlooFault, KilledAtAnyMoment) {
                kill(pids[2], SIGKILL);
              },
          .seconds = 30});
-    expect_verdict(outcomes, 2, "");
+    test::expect_verdicts(outcomes, 2, "");
   }
 }
 
