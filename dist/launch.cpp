@@ -114,7 +114,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  int run() {
+  LaunchReport run() {
     if (options_.time_limit_seconds > 0) deadline_ = began_ + options_.time_limit_seconds;
     while (!all_ended())
       turn();
@@ -126,7 +126,7 @@ class Supervisor {
     phase_ = Phase::showing;
     while (output_.waiting() || errors_.waiting())
       turn();
-    return code_;
+    return report_;
   }
 
  private:
@@ -192,6 +192,11 @@ class Supervisor {
       const double left = std::max(0.0, *deadline_ - now_seconds());
       longest = longest ? std::min(*longest, left) : left;
     }
+    const bool watched = options_.watch && phase_ == Phase::running;
+    if (watched) {
+      const double left = std::max(0.0, looked_ + options_.watch->interval() - now_seconds());
+      longest = longest ? std::min(*longest, left) : left;
+    }
     const int milliseconds = longest ? static_cast<int>(std::min(*longest, 1e6) * 1e3) + 1 : -1;
     if (poll(polled.data(), polled.size(), milliseconds) < 0) {
       WEFT_CHECK(errno == EINTR, "launch", "expected to wait for ranks, got ",
@@ -213,7 +218,17 @@ class Supervisor {
       if (ranks_[i].ending->failed()) failed.push_back(i);
     }
     if (!failed.empty()) on_failure(failed);
+    if (watched && now_seconds() >= looked_ + options_.watch->interval()) look();
     if (deadline_ && now_seconds() >= *deadline_) on_deadline();
+  }
+
+  void look() {
+    std::vector<pid_t> processes;
+    for (const Rank& rank : ranks_)
+      processes.push_back(rank.ending ? -1 : rank.process);
+    for (const std::string& line : options_.watch->look(processes))
+      say(line);
+    looked_ = now_seconds();
   }
 
   bool shown(size_t rank) const { return rank == 0 || options_.show_all; }
@@ -255,7 +270,8 @@ class Supervisor {
       if (ranks_[candidate].ending->signal && !ranks_[first].ending->signal) first = candidate;
     }
     const Ending ending = *ranks_[first].ending;
-    code_ = ending.exit_code();
+    report_.code = ending.exit_code();
+    report_.failed_rank = static_cast<int>(first);
     take_all(first);
     ranks_[first].log.flush();
     std::string text = "rank " + std::to_string(first) + " of " + std::to_string(ranks_.size());
@@ -292,7 +308,10 @@ class Supervisor {
       return;
     }
     signalled_ = true;
-    if (phase_ == Phase::running) code_ = 128 + number;
+    if (phase_ == Phase::running) {
+      report_.code = 128 + number;
+      report_.signal = number;
+    }
     say("ending the ranks after " + signal_name(number));
     begin_ending(number);
   }
@@ -303,9 +322,10 @@ class Supervisor {
       std::snprintf(text, sizeof text, "ending the ranks after %g seconds",
                     options_.time_limit_seconds);
       say(text);
-      code_ = kTimeLimitCode;
+      report_.code = kTimeLimitCode;
     }
-    if (phase_ == Phase::running || phase_ == Phase::verdicts) {
+    const bool gentle = phase_ == Phase::verdicts && !options_.no_grace_after_failure;
+    if (phase_ == Phase::running || gentle) {
       begin_ending(SIGTERM);
     } else {
       send(SIGKILL);
@@ -372,7 +392,8 @@ class Supervisor {
   double began_ = 0;
   std::optional<double> deadline_;  // of the phase
   bool signalled_ = false;
-  int code_ = 0;
+  LaunchReport report_;
+  double looked_ = 0;
 };
 
 // The folder of the logs: as asked for, without the logs of an earlier launch, or a temporary one.
@@ -413,17 +434,21 @@ class LogDirectory {
 
 }  // namespace
 
-int launch(const LaunchOptions& options) {
+LaunchReport launch_ranks(const LaunchOptions& options) {
   const LogDirectory logs(options.log_directory);
-  int code = 1;
+  LaunchReport report;
   try {
-    code = Supervisor(options, logs.path()).run();
+    report = Supervisor(options, logs.path()).run();
   } catch (...) {
     logs.remove_if_temporary();
     throw;
   }
-  if (code == 0) logs.remove_if_temporary();
-  return code;
+  if (report.code == 0) logs.remove_if_temporary();
+  return report;
+}
+
+int launch(const LaunchOptions& options) {
+  return launch_ranks(options).code;
 }
 
 }  // namespace weft::dist

@@ -18,6 +18,9 @@
 // directory; the ranks there end when the connection does. See Host.
 #pragma once
 
+#include <sys/types.h>
+
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +34,17 @@ struct Host {
 };
 // "a,b:4": names with their slots, 1 by default. Throws Error.
 std::vector<Host> parse_hosts(const std::string& list);
+
+// Stands beside a launch whose ranks are on this host, and looks after them from time to time.
+class LaunchWatch {
+ public:
+  virtual ~LaunchWatch() = default;
+  // Seconds between looks.
+  virtual double interval() const = 0;
+  // `processes` are the ranks', -1 where one has ended. May send signals to them. Returns lines to
+  // be shown as the launcher's. Must not throw.
+  virtual std::vector<std::string> look(std::span<const pid_t> processes) = 0;
+};
 
 struct LaunchOptions {
   // The program, looked for on PATH if it holds no '/', and its arguments.
@@ -53,16 +67,29 @@ struct LaunchOptions {
   double time_limit_seconds = 0;  // for the whole launch, 0: none
   double verdict_seconds = 2;     // for the others to end by themselves after one has failed
   double grace_seconds = 5;       // from SIGTERM to SIGKILL
-  int output = 1;                 // descriptors for what is shown
+  // After a failure those that have not ended by themselves get SIGKILL at once.
+  bool no_grace_after_failure = false;
+  // More for the environment of local ranks. Open descriptors without FD_CLOEXEC are theirs, too.
+  std::vector<std::pair<std::string, std::string>> variables = {};
+  LaunchWatch* watch = nullptr;  // not owned
+  int output = 1;                // descriptors for what is shown
   int errors = 2;
 };
 
 inline constexpr int kTimeLimitCode = 124;
+
+struct LaunchReport {
+  int code = 0;          // what launch() returns
+  int failed_rank = -1;  // the first that failed
+  int signal = 0;        // that ended the launch
+};
 
 // Returns 0 if all ranks have returned 0; else the exit code of the first rank that failed, 128 + N
 // if signal N ended it; 128 + N if signal N ended the launch; kTimeLimitCode after the time limit.
 // Throws Error if the ranks cannot be started or their output cannot be kept; no rank is left then.
 // To be called from a program's only thread.
 int launch(const LaunchOptions& options);
+// The same, and how it came to that.
+LaunchReport launch_ranks(const LaunchOptions& options);
 
 }  // namespace weft::dist

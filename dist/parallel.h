@@ -146,6 +146,28 @@ class Parallel {
   };
   StateBytes state_bytes() const;
 
+  // ---- what lies where, for checkpoints ----
+
+  // A run of a parameter's elements that this rank holds between steps: all of it where P rests
+  // replicated, else its share; parameters it holds nothing of are left out. Elements count in
+  // memory order.
+  struct Held {
+    std::string name;
+    Shape shape;      // of the whole parameter
+    Strides strides;  // of the whole parameter
+    int64_t begin = 0;
+    Tensor values;  // one dim, this rank's own memory; writing to it changes the parameter
+    // Which of the ranks that hold the same run this is, and how many there are.
+    int holder = 0;
+    int holders = 1;
+  };
+  // Between steps. Valid as long as this Parallel.
+  std::vector<Held> held() const;
+  // The same for what the optimizer keeps of parameters(): which of the ranks that step the same
+  // parts this is, and how many there are.
+  int replica() const;
+  int replicas() const;
+
   class Engine;
 
  private:

@@ -94,6 +94,7 @@ double Recorder::waited_seconds() const {
 }
 
 void Recorder::add_waited(double begin, double end) {
+  if (std::this_thread::get_id() != owner_) return;
   std::unique_lock lock(mutex_);
   waited_ += end - begin;
   if (!wait_listener_) return;

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace weft::dist {
@@ -57,7 +58,8 @@ class Recorder {
   // The same for each unit that calls have named in their tags; calls without a tag under "".
   std::map<std::string, std::array<Total, kCollectives>> totals_by_unit() const;
   void reset_totals();
-  // Seconds in which this rank's own thread waited for communication.
+  // Seconds in which this rank's own thread, the one that made the recorder, waited for
+  // communication. Others that wait (a checkpoint being written) hold nothing up.
   double waited_seconds() const;
   void add_waited(double begin, double end);
   // Called with every event that has ended, on the thread that ran it: what a trace file is made
@@ -67,6 +69,7 @@ class Recorder {
   void set_wait_listener(std::function<void(double begin, double end)> listener);
 
  private:
+  const std::thread::id owner_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   size_t capacity_;
   std::vector<Event> ring_;

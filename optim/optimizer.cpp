@@ -350,7 +350,7 @@ std::vector<NamedTensor> Optimizer::state_dict() const {
   return result;
 }
 
-void Optimizer::load_state_dict(std::span<const NamedTensor> state) {
+void Optimizer::load_state(std::span<const NamedTensor> state, bool adopt) {
   const NoGrad no_grad;
   std::unordered_map<std::string_view, const Tensor*> given;
   std::string wrong;
@@ -403,12 +403,15 @@ void Optimizer::load_state_dict(std::span<const NamedTensor> state) {
 
   const CategoryScope scope(Category::optimizer);
   std::vector<std::pair<std::vector<Tensor>, Tensor>> fresh;  // all memory first: it may run out
+  const auto taken_over = [adopt](const Tensor& parameter, const Tensor& tensor) {
+    return adopt && same_layout(tensor, parameter) ? tensor
+                                                   : copy_in_layout_of(parameter, tensor);
+  };
   for (size_t i = 0; i < entries_.size(); ++i) {
     auto& [tensors, master] = fresh.emplace_back();
-    for (const Tensor* tensor : loaded[i].state) {
-      tensors.push_back(copy_in_layout_of(entries_[i].parameter, *tensor));
-    }
-    if (loaded[i].master) master = copy_in_layout_of(entries_[i].parameter, *loaded[i].master);
+    for (const Tensor* tensor : loaded[i].state)
+      tensors.push_back(taken_over(entries_[i].parameter, *tensor));
+    if (loaded[i].master) master = taken_over(entries_[i].parameter, *loaded[i].master);
   }
   for (size_t i = 0; i < entries_.size(); ++i) {
     entries_[i].steps = loaded[i].steps;

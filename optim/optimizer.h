@@ -45,7 +45,10 @@ class Optimizer {
   std::vector<NamedTensor> state_dict() const;
   // Copies in what state_dict gave, possibly by way of a file. Names, shapes and dtypes are checked
   // first: one error names all that is missing, unexpected or wrong, and then nothing has changed.
-  void load_state_dict(std::span<const NamedTensor> state);
+  void load_state_dict(std::span<const NamedTensor> state) { load_state(state, false); }
+  // The same, keeping the tensors themselves where they are laid out as their parameters: nobody
+  // else may use them from then on. Needs no memory for a second copy.
+  void adopt_state_dict(std::span<const NamedTensor> state) { load_state(state, true); }
 
   // Bytes of state, masters included.
   int64_t state_bytes() const;
@@ -100,6 +103,7 @@ class Optimizer {
   };
 
   void check_group(int64_t group) const;
+  void load_state(std::span<const NamedTensor> state, bool adopt);
   void prepare(Entry& entry);
   void adapt_all();
   template <class F>

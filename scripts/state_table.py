@@ -40,7 +40,7 @@ STRATEGIES = {
     "fsdp": ((True, True, True), lambda k: {"reduce_scatter": k, "all_gather": 2 * k}),
 }
 # Small things that travel apart from the model: losses and norms of a step, and what is said at the start and the end.
-NOT_MODEL = {"", "agreement", "losses", "norms", "evaluation", "result", "buffers"}
+NOT_MODEL = {"", "agreement", "losses", "norms", "evaluation", "report", "result", "buffers"}
 
 MODELS = {
     "even": ["--layers", "2", "--width", "64", "--heads", "4", "--context", "32"],

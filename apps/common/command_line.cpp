@@ -106,6 +106,11 @@ void CommandLine::add_bytes(const std::string& flag, int64_t& value, const std::
   state_->app->add_option(flag, parse, help)->type_name("BYTES");
 }
 
+void CommandLine::add_argument(const std::string& what, std::string& value,
+                               const std::string& help) {
+  state_->app->add_option(what, value, help)->required()->type_name("");
+}
+
 void CommandLine::add_rest(const std::string& what, std::vector<std::string>& rest) {
   state_->rest_name = what;
   state_->rest = &rest;

@@ -29,6 +29,10 @@ class CommandLine {
   // A number of bytes, with an optional unit: 1000, 64KiB, 1.5GB.
   void add_bytes(const std::string& flag, int64_t& value, const std::string& help);
 
+  // An argument without a flag; they come in the order in which they are added. `what` names it in
+  // messages and help. It must be given.
+  void add_argument(const std::string& what, std::string& value, const std::string& help);
+
   // Everything after "--" goes to `rest`, as it stands; without it that is an error. `what` names
   // it in messages and help.
   void add_rest(const std::string& what, std::vector<std::string>& rest);

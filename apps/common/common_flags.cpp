@@ -3,6 +3,10 @@
 #include "core/ledger.h"
 #include "core/parallel.h"
 #include "core/random.h"
+#include "dist/faults.h"
+#include "dist/trainer.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -41,17 +45,42 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
            "shards of the global batch for rank-independent bits", 0, kMany);
   line.add("--data", flags.data, "folder of the data set");
   line.add("--run-dir", flags.run_dir, "folder for metrics, result and logs");
-  line.add("--resume", flags.resume, "auto, none, or a checkpoint folder");
-  line.add("--checkpoint-every", flags.checkpoint_every, "steps between checkpoints", 0);
-  line.add("--keep", flags.keep, "checkpoints kept", 0);
-  line.add("--max-failures", flags.max_failures, "restarts after failures", 0);
-  line.add("--min-workers", flags.min_workers, "fewest ranks to go on with", 0);
+  line.add("--resume", flags.resume,
+           "none: begin anew; auto: go on from the run's newest whole checkpoint; or the folder of "
+           "a checkpoint");
+  line.add_switch("--overwrite", flags.overwrite,
+                  "begin anew in the folder of a run that has checkpoints or has finished");
+  line.add("--checkpoint-every", flags.checkpoint_every,
+           "steps between checkpoints, 0 for none; also saves when SIGTERM ends the run", 0);
+  line.add("--keep", flags.keep, "newest checkpoints that are kept, 0 for all", 0);
+  line.add_choice("--on-save-error", flags.on_save_error, {"fail", "continue"},
+                  "what becomes of the run when a checkpoint cannot be written");
+  line.add("--max-failures", flags.max_failures,
+           "times that ranks are started again from the newest checkpoint after a failure", 0,
+           kMany);
+  line.add("--min-workers", flags.min_workers,
+           "fewest ranks to go on with when places are gone (RUN_DIR/places says how many there "
+           "are), 0 for all",
+           0, kMany);
+  line.add("--heartbeat", flags.heartbeat,
+           "seconds after which a rank that makes no progress counts as failed, 0 for never", 0.0,
+           1e9);
+  line.add("--grace", flags.grace, "seconds that ranks have to save after SIGTERM", 0.0, 1e9);
+  line.add("--inject", flags.inject,
+           "faults to try, such as kill:phase=backward,step=3,rank=1 (dist/faults.h lists them)");
   line.add_bytes("--memory-limit", flags.memory_limit, "tensor memory of a rank");
   line.add("--init", flags.init, "safetensors file with initial weights");
   line.add("--export", flags.export_to, "safetensors file to write the trained weights to");
   line.add("--trace", flags.trace,
            "file for a time line of all ranks, which Perfetto (ui.perfetto.dev) shows");
   line.add_switch("--quiet", flags.quiet, "print nothing but errors");
+}
+
+bool shards_fit(const CommonFlags& flags, int64_t workers) {
+  if (flags.logical_shards > 0 && flags.logical_shards < workers) return false;
+  const int64_t shards =
+      flags.logical_shards > 0 ? flags.logical_shards : workers * flags.accumulate;
+  return flags.global_batch % shards == 0;
 }
 
 namespace {
@@ -64,7 +93,9 @@ std::optional<int> find_rank(const CommandLine& line, CommonFlags& flags) {
     return line.reject(error.what());
   }
   if (flags.environment.launched()) {
-    if (line.given("--workers") && flags.workers != flags.environment.size) {
+    // A trainer's attempt may have fewer ranks than the run began with.
+    if (line.given("--workers") && !dist::Trainer::started_this() &&
+        flags.workers != flags.environment.size) {
       return line.reject("--workers: expected the " + std::to_string(flags.environment.size) +
                          " ranks that " + flags.environment.launcher + " has started, got " +
                          std::to_string(flags.workers));
@@ -79,20 +110,19 @@ std::optional<int> find_rank(const CommandLine& line, CommonFlags& flags) {
   return std::nullopt;
 }
 
-// The global batch is cut into logical shards of equal size, at least one a rank.
 std::optional<int> check_shards(const CommandLine& line, const CommonFlags& flags) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   if (flags.logical_shards > 0 && flags.accumulate > 1) {
     return line.reject("--accumulate: expected 1 with --logical-shards, which says how many " +
                        std::string("micro-batches there are, got ") + number(flags.accumulate));
   }
+  if (shards_fit(flags, flags.workers)) return std::nullopt;
   if (flags.logical_shards > 0 && flags.logical_shards < flags.workers) {
     return line.reject("--logical-shards: expected at least one for each of " +
                        number(flags.workers) + " ranks, got " + number(flags.logical_shards));
   }
   const int64_t shards =
       flags.logical_shards > 0 ? flags.logical_shards : flags.workers * flags.accumulate;
-  if (flags.global_batch % shards == 0) return std::nullopt;
   const std::string what =
       flags.logical_shards > 0
           ? number(shards) + " logical shards"
@@ -117,6 +147,43 @@ std::vector<std::string> agreed_settings(const CommandLine& line, const CommonFl
   return agreed;
 }
 
+// What is said about failures and checkpoints has to make sense together: a flag that would change
+// nothing is a mistake. Ranks that a trainer has started need not ask again.
+std::optional<int> check_failures(const CommandLine& line, const CommonFlags& flags) {
+  if (dist::Trainer::started_this()) return std::nullopt;
+  if (flags.min_workers > flags.workers) {
+    return line.reject("--min-workers: expected at most the " + std::to_string(flags.workers) +
+                       " of --workers, got " + std::to_string(flags.min_workers));
+  }
+  for (const char* flag : {"--max-failures", "--min-workers", "--heartbeat"}) {
+    if (line.given(flag) && flags.environment.launched()) {
+      return line.reject(std::string(flag) + ": expected ranks that this program starts itself, " +
+                         "got " + flags.environment.launcher + "'s");
+    }
+  }
+  if (line.given("--heartbeat") && flags.workers == 1 && flags.max_failures == 0)
+    return line.reject("--heartbeat: expected several --workers or --max-failures beside it");
+  for (const char* flag : {"--keep", "--on-save-error", "--grace"}) {
+    if (line.given(flag) && flags.checkpoint_every == 0)
+      return line.reject(std::string(flag) + ": expected --checkpoint-every beside it");
+  }
+  if (line.given("--min-workers") && flags.max_failures == 0 && flags.checkpoint_every == 0)
+    return line.reject("--min-workers: expected --max-failures or --checkpoint-every beside it");
+  if (flags.overwrite && flags.resume == "auto")
+    return line.reject("--overwrite: expected no --resume auto beside it, got both");
+  if (flags.resume != "none" && flags.resume != "auto" &&
+      access((flags.resume + "/manifest.json").c_str(), R_OK) != 0) {
+    return line.reject("--resume: expected auto, none or the folder of a checkpoint, got '" +
+                       flags.resume + "'");
+  }
+  try {
+    dist::parse_faults(flags.inject);
+  } catch (const Error& error) {
+    return line.reject(std::string("--inject: ") + error.what());
+  }
+  return std::nullopt;
+}
+
 // Who has set OMP_NUM_THREADS has decided; Weft's own launcher does.
 int default_threads(const CommonFlags& flags) {
   if (std::getenv("OMP_NUM_THREADS") || !flags.environment.launched()) return num_threads();
@@ -135,13 +202,8 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
   if (flags.device != "cpu") return not_here("--device", flags.device, "cpu");
   if (flags.dtype == "f16")
     return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
-  constexpr std::array<const char*, 5> later = {"--resume", "--checkpoint-every", "--keep",
-                                                "--max-failures", "--min-workers"};
-  for (const char* flag : later) {
-    if (line.given(flag))
-      return line.reject(std::string(flag) + ": this version does not do it yet");
-  }
   if (const auto code = check_shards(line, flags)) return code;
+  if (const auto code = check_failures(line, flags)) return code;
   if (flags.threads == 0) flags.threads = default_threads(flags);
   set_num_threads(static_cast<int>(flags.threads));
   if (flags.memory_limit > 0) current_ledger().set_limit(flags.memory_limit);

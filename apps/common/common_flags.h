@@ -31,9 +31,14 @@ struct CommonFlags {
   std::string run_dir;
   std::string resume = "none";
   int64_t checkpoint_every = 0;
-  int64_t keep = 0;
+  int64_t keep = 3;
+  std::string on_save_error = "fail";
+  bool overwrite = false;
   int64_t max_failures = 0;
   int64_t min_workers = 0;
+  double heartbeat = 60;  // seconds
+  double grace = 30;      // seconds
+  std::string inject;
   int64_t memory_limit = 0;  // bytes, 0: none
   std::string init;
   std::string export_to;
@@ -44,6 +49,9 @@ struct CommonFlags {
   // What all ranks must have been started with alike, a line a flag.
   std::vector<std::string> agreed = {};
 };
+
+// Whether so many ranks can train: the global batch is cut into equal shards, at least one a rank.
+bool shards_fit(const CommonFlags& flags, int64_t workers);
 
 // Adds them to `line`, with the values `flags` holds as defaults.
 void add_common_flags(CommandLine& line, CommonFlags& flags);

@@ -1,6 +1,6 @@
 #include "apps/common/progress.h"
 
-#include "apps/common/step_clock.h"
+#include "dist/recorder.h"
 
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ Progress::Progress(int64_t epochs, int64_t steps_per_epoch, bool quiet, std::str
 
 void Progress::step(int64_t epoch, int64_t step, double loss, double rate) {
   if (quiet_ || !terminal_) return;
-  const double now = seconds_now();
+  const double now = dist::clock_seconds();
   if (now - last_drawn_ < kRedrawSeconds && step < steps_per_epoch_) return;
   last_drawn_ = now;
   std::string bar(static_cast<size_t>(kBarWidth), ' ');

@@ -20,10 +20,11 @@ Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
   return bytes;
 }
 
-Json this_rank(const RunResult& result, const StepClock& clock, const dist::Communicator& comm) {
+Json this_rank(const RunResult& result, const dist::StepClock& clock,
+               const dist::Communicator& comm) {
   Json seconds = Json::object();
-  for (size_t i = 0; i < kPhaseNames.size(); ++i)
-    seconds[kPhaseNames[i]] = clock.seconds(static_cast<Phase>(i));
+  for (size_t i = 0; i < dist::kPhases; ++i)
+    seconds[dist::kPhaseNames[i]] = clock.seconds(static_cast<dist::Phase>(i));
   Json peak = ledger_bytes(&Ledger::peak);
   peak["total"] = current_ledger().peak_total();
   return {{"rank", comm.rank()},
@@ -78,14 +79,13 @@ std::vector<std::string> gather_texts(const std::string& text, dist::Communicato
 }  // namespace
 
 void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
-                  const StepClock& clock, dist::Communicator& comm) {
+                  const dist::StepClock& clock, dist::Communicator& comm) {
   const Json traffic = calls_and_bytes(comm.recorder().totals());
   const Json by_unit = units(comm);
   Json ranks = Json::array();
   for (const std::string& text : gather_texts(this_rank(result, clock, comm).dump(), comm))
     ranks.push_back(Json::parse(text));
   if (!directory) return;
-  directory->flush_metrics();
   const Json json = {
       {"app", result.app},
       {"strategy", flags.strategy},
@@ -97,7 +97,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
       {"epochs", result.epochs},
       {"global_batch", flags.global_batch},
       {"parameters", result.parameters},
-      {"restarts", 0},
+      {"restarts", result.restarts},
       {"final",
        {{"train_loss", result.train_loss},
         {"test_loss", result.test_loss},

@@ -1,14 +1,16 @@
-// A training run of an app, on one rank or many: epochs of steps over the logical shards of each
-// batch, evaluation after every epoch, metrics, result and export.
+// A training run of an app: the worker function of a dist::Trainer, the same on one rank or many.
+// Epochs of steps over the logical shards of each batch, evaluation after every epoch, checkpoints,
+// result and export.
 #pragma once
 
 #include "apps/common/common_flags.h"
 #include "apps/common/run_directory.h"
 #include "data/dataset.h"
-#include "dist/communicator.h"
+#include "dist/trainer.h"
 #include "nn/module.h"
 #include "optim/optim.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,9 +53,16 @@ struct TrainingNames {
   std::string rate = "images/s";
 };
 
+// Runs body(session) on every rank by a dist::Trainer that does what `flags` say, and returns the
+// program's exit code. `flags` have been through apply_common_flags(); `train` are what the app has
+// beyond them.
+int run_trainer(const CommonFlags& flags, const std::string& app, dist::TrainConfig train,
+                const std::function<void(dist::Session& session)>& body);
+
 // Every rank calls it. Losses, the export and everything else that training computes are the same
-// bits on any number of ranks and under any strategy, if flags.logical_shards is.
-void run_training(Task& task, const CommonFlags& flags, dist::Communicator& comm,
+// bits on any number of ranks and under any strategy, if flags.logical_shards is; and wherever it
+// was interrupted and resumed.
+void run_training(Task& task, const CommonFlags& flags, dist::Session& session,
                   const TrainingNames& names);
 
 }  // namespace weft::app

@@ -145,16 +145,18 @@ class GptTask final : public Task {
 
 }  // namespace
 
-void train_gpt(const GptAppOptions& options, dist::Communicator& comm) {
+void train_gpt(const GptAppOptions& options, dist::Session& session) {
   GptTask task(options);
-  if (!options.no_train) {
-    run_training(task, options.common, comm, {.app = "gpt", .rate = "sequences/s"});
-  } else if (comm.rank() == 0) {
-    task.model().load(options.common.init);
-    nn::materialise(task.model());
-    task.model().to(dtype_from_name(options.common.dtype));
-    std::printf("%s\n", task.sample().c_str());
-  }
+  run_training(task, options.common, session, {.app = "gpt", .rate = "sequences/s"});
+}
+
+void sample_gpt(const GptAppOptions& options, dist::Communicator& comm) {
+  if (comm.rank() != 0) return;
+  GptTask task(options);
+  if (!options.common.init.empty()) task.model().load(options.common.init);
+  nn::materialise(task.model());
+  task.model().to(dtype_from_name(options.common.dtype));
+  std::printf("%s\n", task.sample().c_str());
 }
 
 }  // namespace weft::app

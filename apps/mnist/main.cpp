@@ -1,6 +1,6 @@
 // Trains an MNIST network: `mnist --help` lists what it takes.
 #include "apps/common/command_line.h"
-#include "apps/common/ranks.h"
+#include "apps/common/training.h"
 #include "apps/mnist/train.h"
 
 namespace {
@@ -8,9 +8,16 @@ namespace {
 int run(int argc, char** argv) {
   weft::app::MnistOptions options;
   if (const auto code = weft::app::parse_options(argc, argv, options)) return *code;
-  return weft::app::run_ranks(argc, argv, options.common, [&](weft::dist::Communicator& comm) {
-    weft::app::train_mnist(options, comm);
-  });
+  return weft::app::run_trainer(
+      options.common, "mnist",
+      {.values = {{"model", options.model},
+                  {"schedule", options.schedule},
+                  {"momentum", options.momentum},
+                  {"weight_decay", options.weight_decay},
+                  {"label_smoothing", options.label_smoothing},
+                  {"flip", int64_t{options.flip}},
+                  {"shift", options.shift}}},
+      [&](weft::dist::Session& session) { weft::app::train_mnist(options, session); });
 }
 
 }  // namespace

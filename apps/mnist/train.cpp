@@ -94,9 +94,9 @@ class MnistTask final : public Task {
 
 }  // namespace
 
-void train_mnist(const MnistOptions& options, dist::Communicator& comm) {
+void train_mnist(const MnistOptions& options, dist::Session& session) {
   MnistTask task(options);
-  run_training(task, options.common, comm, {.app = "mnist"});
+  run_training(task, options.common, session, {.app = "mnist"});
 }
 
 }  // namespace weft::app

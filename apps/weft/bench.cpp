@@ -1,7 +1,7 @@
 #include "apps/weft/bench.h"
 
-#include "apps/common/step_clock.h"
 #include "core/error.h"
+#include "dist/recorder.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,9 +15,9 @@ double median_seconds(int repeats, int warmup, const std::function<void()>& body
     body();
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
-    const double start = seconds_now();
+    const double start = dist::clock_seconds();
     body();
-    times.push_back(seconds_now() - start);
+    times.push_back(dist::clock_seconds() - start);
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];

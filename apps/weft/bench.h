@@ -51,6 +51,7 @@ std::unique_ptr<Bench> make_bench_op(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_step(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_optim(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_comm(CommandLine& bench);
+std::unique_ptr<Bench> make_bench_checkpoint(CommandLine& bench);
 std::unique_ptr<Bench> make_bench_data(CommandLine& bench);
 
 }  // namespace weft::app

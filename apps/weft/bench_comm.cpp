@@ -1,9 +1,9 @@
 // `weft bench comm`: collectives, as nccl-tests measures them.
-#include "apps/common/step_clock.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
 #include "dist/environment.h"
+#include "dist/recorder.h"
 #include "dist/thread_ranks.h"
 #include "dist/world.h"
 
@@ -136,9 +136,9 @@ class BenchComm final : public Bench {
       std::vector<double> times;
       for (int i = -std::max(3, repeats / 10); i < repeats; ++i) {
         comm.barrier();
-        const double start = seconds_now();
+        const double start = dist::clock_seconds();
         call();
-        if (i >= 0) times.push_back(seconds_now() - start);
+        if (i >= 0) times.push_back(dist::clock_seconds() - start);
       }
       std::sort(times.begin(), times.end());
       medians.push_back(times[times.size() / 2]);

@@ -1,6 +1,7 @@
 // The `weft` command.
 #include "apps/common/command_line.h"
 #include "apps/weft/bench.h"
+#include "apps/weft/checkpoint.h"
 #include "apps/weft/run.h"
 #include "core/parallel.h"
 
@@ -15,10 +16,13 @@ int run(int argc, char** argv) {
                    "Tools around Weft, a deep-learning framework with distribution woven in.");
   CommandLine& bench = line.command("bench", "Measure one thing and print a table.");
   const std::array benches = {make_bench_op(bench), make_bench_step(bench), make_bench_optim(bench),
-                              make_bench_data(bench), make_bench_comm(bench)};
+                              make_bench_data(bench), make_bench_comm(bench),
+                              make_bench_checkpoint(bench)};
   RunCommand ranks(line);
+  CheckpointCommand checkpoint(line);
   if (const auto code = line.parse(argc, argv)) return *code;
   if (ranks.chosen()) return ranks.run();
+  if (checkpoint.chosen()) return checkpoint.run();
   for (const auto& each : benches) {
     if (!each->line->chosen()) continue;
     set_num_threads(static_cast<int>(each->threads));

@@ -24,6 +24,8 @@ class Parallel::Engine final : public optim::Sharding {
   double loss();
   void with_full_parameters(const Function<void()>& f, bool keep);
   StateBytes state_bytes() const;
+  std::vector<Held> held() const;
+  const Mesh& mesh() const { return mesh_; }
 
   // optim::Sharding
   void optimizer_made() override { has_optimizer_ = true; }

@@ -20,6 +20,8 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }
+  // The caller closes it.
+  int release() { return std::exchange(fd_, -1); }
   bool valid() const { return fd_ >= 0; }
 
  private:

@@ -243,6 +243,11 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
           const int processors = threads_per_rank(1 << 20, own_processors(), count);
           variables.emplace_back("OMP_NUM_THREADS", std::to_string(processors));
         }
+        // What is asked for comes last: it holds.
+        for (const auto& [name, value] : options.variables) {
+          std::erase_if(variables, [&](const auto& other) { return other.first == name; });
+          variables.emplace_back(name, value);
+        }
         plan.environment = environment_with(variables);
       }
       plans.push_back(std::move(plan));

@@ -1,5 +1,7 @@
 // Training by processes: the same bits whatever the strategy and the number of ranks, and what
 // result.json says of memory and traffic.
+#include "tests/support/runs.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
@@ -8,43 +10,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 namespace weft {
 namespace {
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-void append_big_endian(std::string& to, uint32_t value) {
-  for (int shift = 24; shift >= 0; shift -= 8)
-    to += static_cast<char>(value >> shift);
-}
-
-// `count` images in IDX files, of which a few pixels depend on the label.
-void write_images(const std::string& prefix, uint32_t count) {
-  std::string images;
-  std::string labels;
-  append_big_endian(images, 0x00000803);
-  for (const uint32_t size : {count, 28U, 28U})
-    append_big_endian(images, size);
-  append_big_endian(labels, 0x00000801);
-  append_big_endian(labels, count);
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t label = i * 7 % 10;
-    labels += static_cast<char>(label);
-    for (uint32_t pixel = 0; pixel < 784; ++pixel)
-      images += static_cast<char>(pixel / 78 == label ? 200 : (pixel * i) % 64);
-  }
-  std::ofstream(prefix + "-images-idx3-ubyte", std::ios::binary) << images;
-  std::ofstream(prefix + "-labels-idx1-ubyte", std::ios::binary) << labels;
-}
+using test::read_file;
+using test::write_images;
 
 class Training : public testing::Test {
  protected:
