@@ -71,9 +71,9 @@ class BenchCheckpoint final : public Bench {
     std::vector<double> seconds;
     const auto clean = [&] { dist::remove_tree(*dist::local_storage(), folder); };
     try {
-      seconds = measure_on_processes(
-          {.workers = static_cast<int>(workers_)}, kCases.size(),
-          [&](dist::Communicator& comm) { return measure(comm, folder); });
+      seconds =
+          measure_on_processes({.workers = static_cast<int>(workers_)}, kCases.size(),
+                               [&](dist::Communicator& comm) { return measure(comm, folder); });
     } catch (...) {
       for (const auto& stored : dist::CheckpointDirectory(folder).list())
         dist::remove_tree(*dist::local_storage(), stored.path);
@@ -96,11 +96,14 @@ class BenchCheckpoint final : public Bench {
 
   void print(const std::vector<BenchRow>& rows) const override {
     Bench::print(rows);
-    const auto seconds = [&](size_t i) { return rows[rows.size() - kCases.size() + i].median_seconds; };
-    std::printf("# save at %.0f %% of the bare write's speed, load at %.0f %% of the bare read's; an "
-                "asynchronous save stalls %.1f %% of a save\n",
-                100 * seconds(kRawWrite) / seconds(kSave),
-                100 * seconds(kRawRead) / seconds(kLoad), 100 * seconds(kStall) / seconds(kSave));
+    const auto seconds = [&](size_t i) {
+      return rows[rows.size() - kCases.size() + i].median_seconds;
+    };
+    std::printf(
+        "# save at %.0f %% of the bare write's speed, load at %.0f %% of the bare read's; an "
+        "asynchronous save stalls %.1f %% of a save\n",
+        100 * seconds(kRawWrite) / seconds(kSave), 100 * seconds(kRawRead) / seconds(kLoad),
+        100 * seconds(kStall) / seconds(kSave));
   }
 
  private:
@@ -117,9 +120,8 @@ class BenchCheckpoint final : public Bench {
     const auto checkpointer = [&](bool asynchronous) {
       return std::make_unique<dist::Checkpointer>(
           model, parallel,
-          dist::CheckpointOptions{.directory = folder,
-                                  .keep = {.last = 0},
-                                  .asynchronous = asynchronous});
+          dist::CheckpointOptions{
+              .directory = folder, .keep = {.last = 0}, .asynchronous = asynchronous});
     };
     const auto synchronous = checkpointer(false);
     const auto asynchronous = checkpointer(true);
