@@ -106,8 +106,7 @@ uint32_t moved_by(uint32_t crc) {
   constexpr uint32_t factor = power(kBytes * 8 - 33, 0);
   const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(crc)),
                                                _mm_cvtsi32_si128(static_cast<int>(factor)), 0);
-  return static_cast<uint32_t>(
-      _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
+  return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
 #else
   return times(power(kBytes, 3), crc);
 #endif

@@ -62,8 +62,8 @@ void sort_by_name(std::vector<Named>& list, std::string Named::*name, const char
       std::adjacent_find(list.begin(), list.end(),
                          [name](const Named& a, const Named& b) { return a.*name == b.*name; });
   if (twice != list.end())
-    throw_error("checkpoint", {"expected ", what, " of different names, got ", (*twice).*name,
-                               " twice"});
+    throw_error("checkpoint",
+                {"expected ", what, " of different names, got ", (*twice).*name, " twice"});
 }
 
 }  // namespace
@@ -212,8 +212,8 @@ void Checkpointer::Impl::finish(bool may_throw) {
   const auto work = std::move(job);
   if (work->error.empty()) return;
   ++failed;
-  const std::string line = concat({"[checkpoint] expected to save step ",
-                                   work->manifest.progress.step, ", got ", work->error});
+  const std::string line = concat(
+      {"[checkpoint] expected to save step ", work->manifest.progress.step, ", got ", work->error});
   if (may_throw && work->verdict) throw CommunicationError(line);
   if (may_throw && options.on_failure == CheckpointOptions::OnFailure::fail)
     throw CheckpointError(line);
@@ -326,8 +326,8 @@ LoadedCheckpoint Checkpointer::Impl::load(const std::string& path) {
   if (scheduler && manifest.schedule) scheduler->seek(*manifest.schedule);
   RandomState& random = random_state();
   random = {manifest.seed, static_cast<uint64_t>(manifest.progress.step), 0, 0};
-  return {path, manifest.digest(), manifest.progress, manifest.strategy, manifest.ranks,
-          manifest.seed};
+  return {path,           manifest.digest(), manifest.progress, manifest.strategy,
+          manifest.ranks, manifest.seed};
 }
 
 std::optional<LoadedCheckpoint> Checkpointer::Impl::resume() {

@@ -70,10 +70,10 @@ struct CheckpointOptions {
 struct SavedCheckpoint {
   int64_t step = 0;
   std::string path;
-  std::string digest;   // 16 hex digits
-  int64_t bytes = 0;    // of all files
-  double seconds = 0;   // from save() to the rename
-  double stalled = 0;   // of them, those that save() took on this rank
+  std::string digest;  // 16 hex digits
+  int64_t bytes = 0;   // of all files
+  double seconds = 0;  // from save() to the rename
+  double stalled = 0;  // of them, those that save() took on this rank
 };
 
 struct LoadedCheckpoint {

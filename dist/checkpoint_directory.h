@@ -42,7 +42,8 @@ class CheckpointDirectory {
   std::vector<StoredCheckpoint> list() const;
   // The newest, without a look inside: Checkpointer::resume() finds the newest that is whole.
   std::optional<StoredCheckpoint> latest() const;
-  // The one with the best metric, the newer of equals; those whose manifest is damaged do not count.
+  // The one with the best metric, the newer of equals; those whose manifest is damaged do not
+  // count.
   std::optional<StoredCheckpoint> best(bool higher_is_better = false) const;
 
   // A pinned checkpoint is never removed by thin(): what a result points at. Survives the process.

@@ -2,9 +2,8 @@
 // on one process.
 #pragma once
 
-#include "dist/manifest.h"
-
 #include "core/tensor.h"
+#include "dist/manifest.h"
 
 #include <span>
 #include <string>

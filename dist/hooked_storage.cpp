@@ -27,8 +27,7 @@ class Hook {
   StorageFault pass(StorageAction action, const std::string& path, int64_t offset = 0,
                     int64_t bytes = 0) const {
     const StorageFault fault = ask(action, path, offset, bytes);
-    if (fault.error != 0)
-      throw StorageError(action, path, std::strerror(fault.error), fault.error);
+    if (fault.error != 0) throw StorageError(action, path, std::strerror(fault.error), fault.error);
     return fault;
   }
 

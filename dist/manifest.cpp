@@ -96,9 +96,9 @@ std::string tensor_text(const StoredTensor& tensor) {
 }
 
 std::string interval_text(const StoredInterval& interval) {
-  std::string text = concat({"{\"begin\":", interval.begin, ",\"end\":", interval.end,
-                             ",\"file\":", interval.file, ",\"offset\":", interval.offset,
-                             ",\"crc32c\":["});
+  std::string text =
+      concat({"{\"begin\":", interval.begin, ",\"end\":", interval.end, ",\"file\":", interval.file,
+              ",\"offset\":", interval.offset, ",\"crc32c\":["});
   for (size_t i = 0; i < interval.crcs.size(); ++i)
     text += (i > 0 ? ",\"" : "\"") + hex8(interval.crcs[i]) + "\"";
   return text + "]}";
@@ -111,10 +111,9 @@ std::string metric_text(double metric) {
 // What is in the digest beside the tensors.
 std::string progress_text(const Manifest& manifest) {
   const TrainingProgress& progress = manifest.progress;
-  std::string text =
-      concat({"\"step\":", progress.step, ",\"epoch\":", progress.epoch,
-              ",\"consumed\":", progress.consumed,
-              ",\"seed\":", static_cast<unsigned long long>(manifest.seed)});
+  std::string text = concat({"\"step\":", progress.step, ",\"epoch\":", progress.epoch,
+                             ",\"consumed\":", progress.consumed,
+                             ",\"seed\":", static_cast<unsigned long long>(manifest.seed)});
   text += ",\"metric\":" + metric_text(progress.metric) +
           ",\"best_metric\":" + metric_text(progress.best_metric);
   if (manifest.schedule) text += ",\"schedule\":" + std::to_string(*manifest.schedule);
@@ -158,12 +157,12 @@ std::string Manifest::digest() const {
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  std::string body = "{\"format\":\"weft checkpoint\",\"version\":1,\n" + progress_text(manifest) +
-                     ",\n\"notes\":" + strings_text(manifest.progress.notes) +
-                     ",\n\"strategy\":" + quoted(manifest.strategy) +
-                     concat({",\"ranks\":", manifest.ranks,
-                             ",\"block_bytes\":", manifest.block_bytes}) +
-                     ",\n\"digest\":\"" + manifest.digest() + "\",\n\"files\":[";
+  std::string body =
+      "{\"format\":\"weft checkpoint\",\"version\":1,\n" + progress_text(manifest) +
+      ",\n\"notes\":" + strings_text(manifest.progress.notes) +
+      ",\n\"strategy\":" + quoted(manifest.strategy) +
+      concat({",\"ranks\":", manifest.ranks, ",\"block_bytes\":", manifest.block_bytes}) +
+      ",\n\"digest\":\"" + manifest.digest() + "\",\n\"files\":[";
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     const StoredFile& file = manifest.files[i];
     body += (i > 0 ? ",\n " : "\n ") +

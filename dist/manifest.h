@@ -1,8 +1,8 @@
 // manifest.json: what a checkpoint holds, where it lies, and how to know that it is whole.
 //
 //   {"format":"weft checkpoint","version":1,"step":42,…,"digest":"…",
-//    "files":[{"name":"rank-00000-of-00004.safetensors","bytes":…,"head_bytes":…,"head_crc32c":"…"}, …],
-//    "tensors":[{"name":"model.fc1.weight","dtype":"f32","shape":[33,20],"crc32c":"…",
+//    "files":[{"name":"rank-00000-of-00004.safetensors","bytes":…,"head_bytes":…,"head_crc32c":"…"},
+//    …], "tensors":[{"name":"model.fc1.weight","dtype":"f32","shape":[33,20],"crc32c":"…",
 //      "intervals":[{"begin":0,"end":330,"file":0,"offset":128,"crc32c":["…", …]}, …]}, …]
 //   ,"crc32c":"…"}
 //
@@ -85,8 +85,8 @@ struct Manifest {
 
 std::string manifest_text(const Manifest& manifest);
 
-// Everything is checked: the CRC, the digest, that files and intervals fit each other without gap or
-// overlap. What is wrong throws a DamagedCheckpoint naming `path`.
+// Everything is checked: the CRC, the digest, that files and intervals fit each other without gap
+// or overlap. What is wrong throws a DamagedCheckpoint naming `path`.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 // The same of a text without its last line, for fuzzers, which do not find the CRC.
 Manifest parse_manifest_body(std::string_view body, const std::string& path);

@@ -32,13 +32,13 @@ class Reader {
     const auto at = object.find(key);
     return at == object.end() ? nullptr : &*at;
   }
-  int64_t integer(const Json& value, const char* what, int64_t low, int64_t high = INT64_MAX) const {
+  int64_t integer(const Json& value, const char* what, int64_t low,
+                  int64_t high = INT64_MAX) const {
     if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX})
       fail({what, " of at most 2^63-1, got more"});
     if (!value.is_number_integer()) fail({"an integer as ", what, ", got another kind of value"});
     const auto number = value.get<int64_t>();
-    if (number < low || number > high)
-      fail({what, " of ", low, " to ", high, ", got ", number});
+    if (number < low || number > high) fail({what, " of ", low, " to ", high, ", got ", number});
     return number;
   }
   std::string text(const Json& value, const char* what) const {
@@ -136,8 +136,7 @@ void read_files(const Reader& reader, const Json& json, Manifest& manifest) {
     file.name = reader.text(reader.field(given, "name"), "a file's name");
     if (!is_plain(file.name)) reader.fail({"plain names of files, got '", file.name, "'"});
     file.bytes = reader.integer(reader.field(given, "bytes"), "a file's bytes", 0);
-    file.head_bytes =
-        reader.integer(reader.field(given, "head_bytes"), "head_bytes", 0,
+    file.head_bytes = reader.integer(reader.field(given, "head_bytes"), "head_bytes", 0,
                                      std::min(file.bytes, kLongestHead));
     if (__builtin_add_overflow(total, file.bytes, &total))
       reader.fail({"files of at most 2^63-1 bytes together, got more"});
@@ -157,7 +156,8 @@ StoredInterval read_interval(const Reader& reader, const Json& given, const Stor
   interval.begin = reader.integer(reader.field(given, "begin"), "begin", 0, tensor.numel());
   interval.end = reader.integer(reader.field(given, "end"), "end", 0, tensor.numel());
   const auto files = static_cast<int64_t>(manifest.files.size());
-  interval.file = static_cast<int>(reader.integer(reader.field(given, "file"), "file", 0, files - 1));
+  interval.file =
+      static_cast<int>(reader.integer(reader.field(given, "file"), "file", 0, files - 1));
   if (interval.end <= interval.begin)
     reader.fail({"intervals with elements, got one of ", tensor.name, " without"});
   const int64_t bytes = (interval.end - interval.begin) * width;
@@ -192,7 +192,8 @@ StoredTensor read_tensor(const Reader& reader, const Json& given, const Manifest
     std::vector<bool> seen(static_cast<size_t>(dims), false);
     for (const Json& dim : reader.list(*order, "order")) {
       const auto value = static_cast<size_t>(reader.integer(dim, "order", 0, dims - 1));
-      if (seen[value]) reader.fail({"each dim once in the order of ", tensor.name, ", got one twice"});
+      if (seen[value])
+        reader.fail({"each dim once in the order of ", tensor.name, ", got one twice"});
       seen[value] = true;
       tensor.order.push_back(static_cast<int>(value));
     }
@@ -290,8 +291,9 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     reader.fail({"a manifest, got ", text.size(), " bytes"});
   const std::string_view body = text.substr(0, text.size() - detail::kManifestTailBytes);
   if (text.substr(body.size()) != detail::manifest_tail(body))
-    reader.fail({"its last line to be the CRC32C of the text before it, got another: the manifest "
-                 "is damaged or cut short"});
+    reader.fail(
+        {"its last line to be the CRC32C of the text before it, got another: the manifest "
+         "is damaged or cut short"});
   return parse_manifest_body(body, path);
 }
 

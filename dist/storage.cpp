@@ -18,9 +18,9 @@ namespace weft::dist {
 namespace {
 
 constexpr std::array<const char*, 13> kActions = {
-    "make_directory", "create", "write",       "sync",             "close", "sync_directory",
-    "rename",         "exchange", "remove_file", "remove_directory", "open",  "read",
-    "list"};
+    "make_directory", "create", "write",    "sync",        "close",
+    "sync_directory", "rename", "exchange", "remove_file", "remove_directory",
+    "open",           "read",   "list"};
 
 [[noreturn]] void fail(StorageAction action, const std::string& path, std::string got = {}) {
   const int code = errno;

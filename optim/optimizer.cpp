@@ -404,8 +404,7 @@ void Optimizer::load_state(std::span<const NamedTensor> state, bool adopt) {
   const CategoryScope scope(Category::optimizer);
   std::vector<std::pair<std::vector<Tensor>, Tensor>> fresh;  // all memory first: it may run out
   const auto taken_over = [adopt](const Tensor& parameter, const Tensor& tensor) {
-    return adopt && same_layout(tensor, parameter) ? tensor
-                                                   : copy_in_layout_of(parameter, tensor);
+    return adopt && same_layout(tensor, parameter) ? tensor : copy_in_layout_of(parameter, tensor);
   };
   for (size_t i = 0; i < entries_.size(); ++i) {
     auto& [tensors, master] = fresh.emplace_back();

@@ -42,12 +42,12 @@ CheckpointCommand::CheckpointCommand(CommandLine& weft)
     : line_(weft.command("checkpoint", "Look at checkpoints, check and convert them.")),
       list_(&line_.command("list", "The checkpoints of a run, oldest first.")),
       show_(&line_.command("show", "What a checkpoint holds: progress, files, tensors.")),
-      verify_(&line_.command(
-          "verify", "Read every byte; name file and tensor of any damage (exit code 1).")),
+      verify_(&line_.command("verify",
+                             "Read every byte; name file and tensor of any damage (exit code 1).")),
       export_(&line_.command("export", "Write the model as one safetensors file.")),
       import_(&line_.command("import", "Make a checkpoint of a safetensors file.")),
-      diff_(&line_.command(
-          "diff", "Which tensors differ, and by how much (exit code 1 if any does).")) {
+      diff_(&line_.command("diff",
+                           "Which tensors differ, and by how much (exit code 1 if any does).")) {
   list_->add_argument("DIR", path_, "run directory, or its folder of checkpoints");
   show_->add_argument("CHECKPOINT", path_, "a step-N directory");
   verify_->add_argument("PATH", path_, "a checkpoint, or a directory of them");
@@ -89,9 +89,9 @@ int list_checkpoints(const std::string& path) {
       const dist::Manifest manifest = dist::read_manifest(*storage, stored.path);
       std::printf("%-16s %10lld %12s %6d %-8s %12s %-16s%s\n", stored.name.c_str(),
                   static_cast<long long>(manifest.progress.step),
-                  format_bytes(manifest.bytes()).c_str(), manifest.ranks,
-                  manifest.strategy.c_str(), number(manifest.progress.metric).c_str(),
-                  manifest.digest().c_str(), is_pinned ? " pinned" : "");
+                  format_bytes(manifest.bytes()).c_str(), manifest.ranks, manifest.strategy.c_str(),
+                  number(manifest.progress.metric).c_str(), manifest.digest().c_str(),
+                  is_pinned ? " pinned" : "");
     } catch (const dist::DamagedCheckpoint& error) {
       std::printf("%-16s damaged: %s\n", stored.name.c_str(), error.what());
     }
@@ -118,9 +118,9 @@ int show_checkpoint(const std::string& path) {
   for (const dist::StoredFile& file : manifest.files)
     std::printf("%12s  %s\n", format_bytes(file.bytes).c_str(), file.name.c_str());
   for (const dist::StoredTensor& tensor : manifest.tensors)
-    std::printf("%12s  %s %s%s\n",
-                format_bytes(tensor.numel() * size_of(tensor.dtype)).c_str(), tensor.name.c_str(),
-                to_string(tensor.dtype).c_str(), to_string(tensor.shape).c_str());
+    std::printf("%12s  %s %s%s\n", format_bytes(tensor.numel() * size_of(tensor.dtype)).c_str(),
+                tensor.name.c_str(), to_string(tensor.dtype).c_str(),
+                to_string(tensor.shape).c_str());
   for (const auto& [alias, first] : manifest.aliases)
     std::printf("%12s  %s\n", ("= " + first).c_str(), alias.c_str());
   return 0;

@@ -35,8 +35,8 @@ int list_checkpoints(const std::string& directory);
 int show_checkpoint(const std::string& path);
 int verify_checkpoints(const std::string& path);
 int export_checkpoint(const std::string& path, const std::string& file, bool everything);
-int import_checkpoint(const std::string& file, const std::string& directory,
-                      const std::string& map, int64_t step);
+int import_checkpoint(const std::string& file, const std::string& directory, const std::string& map,
+                      int64_t step);
 int diff_checkpoints(const std::string& a, const std::string& b);
 
 }  // namespace weft::app

@@ -42,8 +42,8 @@ std::vector<Rule> read_map(const std::string& path) {
     line = line.substr(begin, line.find_last_not_of(kSpace) + 1 - begin);
     const size_t gap = line.find_first_of(kSpace);
     const size_t second = line.find_first_not_of(kSpace, gap);
-    const bool two = gap != std::string::npos &&
-                     line.find_first_of(kSpace, second) == std::string::npos;
+    const bool two =
+        gap != std::string::npos && line.find_first_of(kSpace, second) == std::string::npos;
     WEFT_CHECK(two, "checkpoint", path, ":", number, ": expected 'THEIRS OURS', got '", line, "'");
     Rule rule{line.substr(0, gap), line.substr(second)};
     if (rule.theirs.ends_with('*')) {
@@ -91,8 +91,8 @@ int export_checkpoint(const std::string& path, const std::string& file, bool eve
   return 0;
 }
 
-int import_checkpoint(const std::string& file, const std::string& directory,
-                      const std::string& map, int64_t step) {
+int import_checkpoint(const std::string& file, const std::string& directory, const std::string& map,
+                      int64_t step) {
   std::vector<Rule> rules = read_map(map);
   dist::Manifest manifest;
   manifest.progress.step = step;

@@ -15,9 +15,9 @@ int run(int argc, char** argv) {
   CommandLine line("weft",
                    "Tools around Weft, a deep-learning framework with distribution woven in.");
   CommandLine& bench = line.command("bench", "Measure one thing and print a table.");
-  const std::array benches = {make_bench_op(bench), make_bench_step(bench), make_bench_optim(bench),
-                              make_bench_data(bench), make_bench_comm(bench),
-                              make_bench_checkpoint(bench)};
+  const std::array benches = {make_bench_op(bench),    make_bench_step(bench),
+                              make_bench_optim(bench), make_bench_data(bench),
+                              make_bench_comm(bench),  make_bench_checkpoint(bench)};
   RunCommand ranks(line);
   CheckpointCommand checkpoint(line);
   if (const auto code = line.parse(argc, argv)) return *code;

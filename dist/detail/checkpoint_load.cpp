@@ -56,8 +56,8 @@ void CheckpointLoad::plan_model() {
     if (!stored) {
       wrong_ += concat({"\n  missing: model.", name, " ", tensor.dtype(), tensor.shape()});
     } else if (stored->dtype != tensor.dtype() || stored->shape != tensor.shape()) {
-      wrong_ += concat({"\n  model.", name, ": expected ", tensor.dtype(), tensor.shape(),
-                        ", got ", stored->dtype, stored->shape});
+      wrong_ += concat({"\n  model.", name, ": expected ", tensor.dtype(), tensor.shape(), ", got ",
+                        stored->dtype, stored->shape});
     } else {
       known.insert(stored->name);
     }

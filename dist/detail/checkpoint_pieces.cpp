@@ -39,9 +39,16 @@ Strides strides_of(const Shape& shape, const std::vector<int>& order) {
 Piece piece_of(std::string name, const Tensor& tensor, int holder, int holders) {
   WEFT_CHECK(tensor.is_dense(), "checkpoint", "expected tensors without gaps in memory, got ", name,
              " of shape ", tensor.shape(), " and strides ", tensor.strides());
-  return {std::move(name), tensor.dtype(), tensor.shape(),
+  return {std::move(name),
+          tensor.dtype(),
+          tensor.shape(),
           order_of(tensor.shape(), tensor.strides()),
-          0, tensor.numel(), tensor.raw(), tensor, holder, holders};
+          0,
+          tensor.numel(),
+          tensor.raw(),
+          tensor,
+          holder,
+          holders};
 }
 
 std::vector<Piece> model_pieces(const CheckpointParts& parts) {
@@ -144,8 +151,8 @@ std::vector<Piece> own_pieces(const std::vector<Piece>& held) {
     const auto border = [&](int64_t index) {
       if (index == 0) return int64_t{0};
       if (index == group.holders) return piece.count;
-      const int64_t bytes = group.bytes / group.holders * index +
-                            group.bytes % group.holders * index / group.holders;
+      const int64_t bytes =
+          group.bytes / group.holders * index + group.bytes % group.holders * index / group.holders;
       const int64_t element = std::clamp<int64_t>((bytes - group.before) / width, 0, piece.count);
       return element == piece.count ? element : element / kBorder * kBorder;
     };

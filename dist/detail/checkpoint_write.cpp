@@ -110,8 +110,8 @@ std::string report_text(const FileReport& report) {
       interval = {own.begin, own.end, own.offset, own.crcs};
     }
     tensors.push_back({tensor.name, static_cast<int>(tensor.dtype),
-                       std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()),
-                       tensor.order, std::move(interval)});
+                       std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.order,
+                       std::move(interval)});
   }
   const StoredFile& file = report.file;
   return Json{file.name, file.bytes, file.head_bytes, file.head_crc, std::move(tensors)}.dump();
@@ -124,9 +124,8 @@ FileReport parse_report(const std::string& text) {
                  json.at(2).get<int64_t>(), json.at(3).get<uint32_t>()};
   for (const Json& given : json.at(4)) {
     const auto shape = given.at(2).get<std::vector<int64_t>>();
-    StoredTensor tensor{given.at(0).get<std::string>(),
-                        static_cast<DType>(given.at(1).get<int>()), Shape(shape),
-                        given.at(3).get<std::vector<int>>()};
+    StoredTensor tensor{given.at(0).get<std::string>(), static_cast<DType>(given.at(1).get<int>()),
+                        Shape(shape), given.at(3).get<std::vector<int>>()};
     if (const Json& interval = given.at(4); !interval.is_null()) {
       tensor.intervals.push_back({interval.at(0).get<int64_t>(), interval.at(1).get<int64_t>(), 0,
                                   interval.at(2).get<int64_t>(),
@@ -144,12 +143,14 @@ void merge_reports(Manifest& manifest, std::vector<FileReport> reports) {
     const auto index = static_cast<int>(manifest.files.size());
     manifest.files.push_back(report.file);
     for (StoredTensor& part : report.tensors) {
-      StoredTensor& whole = tensors.try_emplace(part.name, StoredTensor{part.name, part.dtype,
-                                                                        part.shape, part.order})
-                                .first->second;
-      WEFT_CHECK(whole.dtype == part.dtype && whole.shape == part.shape && whole.order == part.order,
-                 "checkpoint", "expected one dtype, shape and layout of ", part.name,
-                 " on all ranks, got ", whole.dtype, whole.shape, " and ", part.dtype, part.shape);
+      StoredTensor& whole =
+          tensors
+              .try_emplace(part.name, StoredTensor{part.name, part.dtype, part.shape, part.order})
+              .first->second;
+      WEFT_CHECK(
+          whole.dtype == part.dtype && whole.shape == part.shape && whole.order == part.order,
+          "checkpoint", "expected one dtype, shape and layout of ", part.name,
+          " on all ranks, got ", whole.dtype, whole.shape, " and ", part.dtype, part.shape);
       for (StoredInterval& interval : part.intervals) {
         interval.file = index;
         whole.intervals.push_back(std::move(interval));

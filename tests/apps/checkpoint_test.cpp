@@ -1,5 +1,6 @@
 // `weft checkpoint`: what each command prints, returns and writes.
 #include "dist/checkpoint.h"
+
 #include "dist/thread_ranks.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
@@ -108,8 +109,7 @@ TEST(WeftCheckpoint, ListsShowsAndVerifies) {
 TEST(WeftCheckpoint, VerifyNamesFileAndTensor) {
   const TemporaryDirectory run;
   train_two_steps(run / "checkpoints");
-  const std::string file =
-      run / "checkpoints/step-00000002/rank-00001-of-00002.safetensors";
+  const std::string file = run / "checkpoints/step-00000002/rank-00001-of-00002.safetensors";
   {
     std::fstream damaged(file, std::ios::binary | std::ios::in | std::ios::out);
     damaged.seekg(-3, std::ios::end);

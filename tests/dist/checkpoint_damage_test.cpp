@@ -1,8 +1,7 @@
 // Every byte of a checkpoint matters: any that changes and any that is missing is found, and named.
-#include "dist/checkpoint_reader.h"
-
 #include "autograd/grad_mode.h"
 #include "dist/checkpoint.h"
+#include "dist/checkpoint_reader.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "tests/support/temporary_directory.h"

@@ -1,13 +1,13 @@
 // Saves that fail: any operation of any rank, kills, full disks, slow disks, ranks that die.
-#include "dist/checkpoint.h"
-
 #include "core/random.h"
+#include "dist/checkpoint.h"
 #include "dist/shm.h"
 #include "tests/support/processes.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_rank.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -19,7 +19,6 @@
 #include <csignal>
 #include <filesystem>
 #include <mutex>
-#include <sched.h>
 #include <thread>
 
 namespace weft::test {
@@ -67,18 +66,19 @@ TEST(CheckpointFault, ASaveAnnouncesEveryOperation) {
   for (const StorageOperation& operation : operations_of_a_save(2, 0))
     actions.push_back(operation.action);
   using enum StorageAction;
-  EXPECT_EQ(actions,
-            (std::vector<StorageAction>{
-                make_directory, create, write, sync, close,                // this rank's file
-                list, create, write, sync, close, sync_directory,         // the manifest
-                list, rename, sync_directory,                             // the checkpoint is there
-                list, list, list, remove_directory, rename, list,         // the one before it goes
-                remove_file, remove_file, remove_file, remove_directory}));
+  EXPECT_EQ(actions, (std::vector<StorageAction>{
+                         make_directory, create,         write,          sync,
+                         close,  // this rank's file
+                         list,           create,         write,          sync,
+                         close,          sync_directory,                  // the manifest
+                         list,           rename,         sync_directory,  // the checkpoint is there
+                         list,           list,           list,           remove_directory,
+                         rename,         list,  // the one before it goes
+                         remove_file,    remove_file,    remove_file,    remove_directory}));
   actions.clear();
   for (const StorageOperation& operation : operations_of_a_save(2, 1))
     actions.push_back(operation.action);
-  EXPECT_EQ(actions,
-            (std::vector<StorageAction>{make_directory, create, write, sync, close}));
+  EXPECT_EQ(actions, (std::vector<StorageAction>{make_directory, create, write, sync, close}));
 }
 
 // Fails one operation after the other of the second save, on one rank.
@@ -159,8 +159,8 @@ TEST(CheckpointFault, TrainingGoesOnWhereAsked) {
   dist::run_thread_ranks(3, [&](dist::Communicator& comm) {
     TrainingRank training(test_model("mlp"), comm, {.strategy = "fsdp"});
     std::atomic<bool> full{false};
-    const auto storage = dist::hooked_storage(
-        dist::local_storage(), [&](const StorageOperation& operation) {
+    const auto storage =
+        dist::hooked_storage(dist::local_storage(), [&](const StorageOperation& operation) {
           const bool fails = full && operation.action == StorageAction::write;
           return StorageFault{.error = fails ? ENOSPC : 0};
         });
@@ -189,23 +189,22 @@ TEST(CheckpointFault, TrainingGoesOnWhereAsked) {
 
 TEST(CheckpointFault, ASlowDiskIsNoDeadRank) {
   const TemporaryDirectory directory;
-  dist::run_thread_ranks(
-      3,
-      [&](dist::Communicator& comm) {
-        TrainingRank training(test_model("mlp"), comm, {.strategy = "zero1"});
-        const auto storage = dist::hooked_storage(
-            dist::local_storage(), [&](const StorageOperation& operation) {
-              if (comm.rank() == 1 && operation.action == StorageAction::sync)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-              return StorageFault{};
-            });
-        const auto checkpoints =
-            training.checkpointer({.directory = directory.path(), .storage = storage});
-        checkpoints->save({.step = 1});
-        checkpoints->wait();
-        EXPECT_EQ(checkpoints->saved()->step, 1);
-      },
-      {.communicator = {.timeout_seconds = 0.5}});
+  dist::run_thread_ranks(3,
+                         [&](dist::Communicator& comm) {
+                           TrainingRank training(test_model("mlp"), comm, {.strategy = "zero1"});
+                           const auto storage = dist::hooked_storage(
+                               dist::local_storage(), [&](const StorageOperation& operation) {
+                                 if (comm.rank() == 1 && operation.action == StorageAction::sync)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                 return StorageFault{};
+                               });
+                           const auto checkpoints = training.checkpointer(
+                               {.directory = directory.path(), .storage = storage});
+                           checkpoints->save({.step = 1});
+                           checkpoints->wait();
+                           EXPECT_EQ(checkpoints->saved()->step, 1);
+                         },
+                         {.communicator = {.timeout_seconds = 0.5}});
 }
 
 TEST(CheckpointFault, ARankThatFailsDuringASaveHangsNobody) {

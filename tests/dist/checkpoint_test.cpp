@@ -114,8 +114,7 @@ void expect_all_pairs(const std::string& model_name, const std::string& optimize
         save_at_stop(model, options_of(saved, optimizer), saved.ranks, directory.path());
     digests.insert(at_stop.state);
     for (const Place& loaded : to) {
-      const Seen seen =
-          go_on(model, options_of(loaded, optimizer), loaded.ranks, directory.path());
+      const Seen seen = go_on(model, options_of(loaded, optimizer), loaded.ranks, directory.path());
       EXPECT_EQ(seen.losses, whole.losses) << to_string(saved) << " → " << to_string(loaded);
       EXPECT_EQ(seen.digest, whole.digest) << to_string(saved) << " → " << to_string(loaded);
     }
@@ -206,21 +205,20 @@ TEST(Checkpoint, ARankReadsItsOwnRangesOnly) {
   const TemporaryDirectory directory;
   save_big("ddp", 2, directory.path());
   std::atomic<int64_t> bytes{0};
-  const auto counting = dist::hooked_storage(
-      dist::local_storage(), [&bytes](const dist::StorageOperation& operation) {
-        if (operation.action == dist::StorageAction::read &&
-            operation.path.ends_with(".safetensors"))
-          bytes += operation.bytes;
-        return dist::StorageFault{};
-      });
+  const auto counting = dist::hooked_storage(dist::local_storage(),
+                                             [&bytes](const dist::StorageOperation& operation) {
+                                               if (operation.action == dist::StorageAction::read &&
+                                                   operation.path.ends_with(".safetensors"))
+                                                 bytes += operation.bytes;
+                                               return dist::StorageFault{};
+                                             });
   const auto load = [&](const char* strategy, int64_t block) {
     bytes = 0;
     const TemporaryDirectory copy;
     dist::run_thread_ranks(4, [&](dist::Communicator& comm) {
       Big model;
       dist::Parallel parallel(model, comm, {.strategy = strategy});
-      dist::Checkpointer saving(model, parallel,
-                                {.directory = copy.path(), .block_bytes = block});
+      dist::Checkpointer saving(model, parallel, {.directory = copy.path(), .block_bytes = block});
       saving.save({.step = 1});
       saving.wait();
       dist::Checkpointer loading(model, parallel, {.directory = copy.path(), .storage = counting});
@@ -235,8 +233,8 @@ TEST(Checkpoint, ARankReadsItsOwnRangesOnly) {
   EXPECT_LE(load("zero3", 1 << 20), 4 * whole);
 }
 
-// A rank that trains within a limit resumes within it: beside the state itself, loading needs a copy
-// of the parameters, never one of the optimizer's state.
+// A rank that trains within a limit resumes within it: beside the state itself, loading needs a
+// copy of the parameters, never one of the optimizer's state.
 TEST(Checkpoint, LoadingTakesLittleMemoryBesideTheState) {
   const TemporaryDirectory stepped;
   const auto run = [&](const std::function<void(Big&, dist::Parallel&, optim::AdamW&)>& body) {
@@ -276,8 +274,8 @@ TEST(Checkpoint, TheSnapshotIsOfTheMomentOfTheCall) {
   std::mutex mutex;
   std::condition_variable changed;
   bool open = false;
-  const auto gated = dist::hooked_storage(
-      dist::local_storage(), [&](const dist::StorageOperation& operation) {
+  const auto gated =
+      dist::hooked_storage(dist::local_storage(), [&](const dist::StorageOperation& operation) {
         if (operation.action == dist::StorageAction::create) {
           std::unique_lock lock(mutex);
           changed.wait(lock, [&] { return open; });
@@ -287,8 +285,8 @@ TEST(Checkpoint, TheSnapshotIsOfTheMomentOfTheCall) {
   dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
     TrainingRank rank(model, comm, {.strategy = "zero1"});
     rank.train(0, kStop);
-    const auto checkpoints = rank.checkpointer(
-        {.directory = directory.path(), .storage = gated, .block_bytes = 256});
+    const auto checkpoints =
+        rank.checkpointer({.directory = directory.path(), .storage = gated, .block_bytes = 256});
     Ledger& ledger = current_ledger();
     const int64_t before = ledger.current(Category::other);
     checkpoints->save({.step = kStop});
@@ -331,8 +329,11 @@ TEST(Checkpoint, SavingAgainReplacesTheSameStep) {
 
 TEST(Checkpoint, AllOfTheProgressComesBack) {
   const TemporaryDirectory directory;
-  dist::TrainingProgress progress{.step = 12, .epoch = 3, .consumed = 1'000'000'000'007,
-                                  .metric = 0.1, .best_metric = -1.0 / 3};
+  dist::TrainingProgress progress{.step = 12,
+                                  .epoch = 3,
+                                  .consumed = 1'000'000'000'007,
+                                  .metric = 0.1,
+                                  .best_metric = -1.0 / 3};
   progress.values = {{"word", std::string("süß \"quoted\"\n")},
                      {"count", int64_t{-5}},
                      {"rate", 3.0},
@@ -385,7 +386,8 @@ TEST(Checkpoint, DataGoesOnWithTheNextSample) {
   const Tensor pixels = empty({37, 2, 3}, {.dtype = u8});
   const Tensor labels = empty({37}, {.dtype = u8});
   for (int64_t i = 0; i < pixels.numel(); ++i)
-    pixels.data<uint8_t>()[i] = static_cast<uint8_t>(random_below({3}, static_cast<uint64_t>(i), 256));
+    pixels.data<uint8_t>()[i] =
+        static_cast<uint8_t>(random_below({3}, static_cast<uint64_t>(i), 256));
   for (int64_t i = 0; i < labels.numel(); ++i)
     labels.data<uint8_t>()[i] = static_cast<uint8_t>(i % 10);
   const data::Images images(pixels, labels);
@@ -433,17 +435,17 @@ TEST(Checkpoint, DataGoesOnWithTheNextSample) {
     return seen;
   };
   const TemporaryDirectory whole;
-  const Seen uninterrupted = on_ranks(
-      1, [&](dist::Communicator& comm) { return run({}, whole.path(), kSteps, comm); });
+  const Seen uninterrupted =
+      on_ranks(1, [&](dist::Communicator& comm) { return run({}, whole.path(), kSteps, comm); });
   const TemporaryDirectory parts;
   std::vector<double> losses;
   const std::pair<int64_t, Place> stretches[] = {
       {3, {"zero1", 2}}, {5, {"zero3", 3}}, {9, {"ddp", 4}}, {kSteps, {"fsdp", 2}}};
   for (const auto& [until, place] : stretches) {
-    const Seen seen = on_ranks(place.ranks, [&, until = until, strategy = place.strategy](
-                                                dist::Communicator& comm) {
-      return run({.strategy = strategy}, parts.path(), until, comm);
-    });
+    const Seen seen = on_ranks(
+        place.ranks, [&, until = until, strategy = place.strategy](dist::Communicator& comm) {
+          return run({.strategy = strategy}, parts.path(), until, comm);
+        });
     losses.insert(losses.end(), seen.losses.begin(), seen.losses.end());
   }
   EXPECT_EQ(losses, uninterrupted.losses);
@@ -454,8 +456,8 @@ TEST(Checkpoint, KeepsTheLastTheBestAndThePinned) {
   dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
     Big model;
     dist::Parallel parallel(model, comm, {.strategy = "zero1"});
-    dist::Checkpointer checkpoints(
-        model, parallel, {.directory = directory.path(), .keep = {.last = 2, .best = 1}});
+    dist::Checkpointer checkpoints(model, parallel,
+                                   {.directory = directory.path(), .keep = {.last = 2, .best = 1}});
     const double metrics[] = {5, 4, 1, 3, 2, 6, 7};
     for (int64_t step = 1; step <= 7; ++step) {
       checkpoints.save({.step = step, .metric = metrics[step - 1]});

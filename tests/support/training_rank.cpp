@@ -39,9 +39,9 @@ std::vector<double> TrainingRank::train(int64_t from, int64_t to) {
       parallel->begin_shard(shard);
       const Rows rows = test_.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
       const Tensor logits = (*model)(rows.input);
-      parallel->backward(cross_entropy(weft::to(logits, f32), rows.target,
-                                       {.reduction = Reduction::sum}) *
-                         (1.0 / kBatch));
+      parallel->backward(
+          cross_entropy(weft::to(logits, f32), rows.target, {.reduction = Reduction::sum}) *
+          (1.0 / kBatch));
     }
     optim::clip_grad_norm(parallel->parameters(), 0.5);
     optimizer->step();
