@@ -323,7 +323,7 @@ class Training {
 
 void run_training(Task& task, const CommonFlags& flags, dist::Session& session,
                   const TrainingNames& names) {
-  dist::check_agreement(session.communicator(), "flags", flags.agreed);
+  dist::check_agreement(session.comm(), "flags", flags.agreed);
   Training(task, flags, session, names).run();
 }
 
