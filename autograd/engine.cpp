@@ -15,7 +15,7 @@ thread_local uint64_t t_runs = 0;
 
 // One walk over the graph. First the uses of every node and leaf are counted; then nodes run,
 // latest first, each as soon as all gradients it waits for have come.
-class Walk {
+class Walk final : public Rooms {
  public:
   explicit Walk(BackwardOptions options) : options_(options), id_(++t_runs) {}
 
@@ -41,6 +41,12 @@ class Walk {
       ready_.pop();
       step(*node);
     }
+  }
+
+  Tensor room(const Edge& edge) override {
+    if (!edge.leaf || capturing_) return {};
+    const LeafRun& run = leaves_[edge.leaf.get()];
+    return run.pending == 1 && !run.sum.defined() ? LeafState::of(*edge.leaf).room() : Tensor();
   }
 
   Tensor captured(const Tensor& leaf) { return leaves_[leaf.body()].sum; }
@@ -111,7 +117,7 @@ class Walk {
   }
 
   void step(Node& node) {
-    Gradients inputs(node.edges());
+    Gradients inputs(node.edges(), this);
     std::vector<Tensor> many;
     Tensor first = std::move(node.run.first);
     std::span<const Tensor> incoming(&first, 1);

@@ -47,7 +47,8 @@ void LeafState::receive(const Tensor& leaf, Tensor gradient) {
     WEFT_CHECK(place.shape() == leaf.shape() && place.dtype() == leaf.dtype(), "grad_home",
                "expected a home of shape ", leaf.shape(), " and dtype ", leaf.dtype(), ", got ",
                place.shape(), " and ", place.dtype());
-    copy_into(place, gradient);
+    const bool there = place.raw() == gradient.raw() && place.strides() == gradient.strides();
+    if (!there) copy_into(place, gradient);
     grad = std::move(place);
   } else if (exclusive && same_layout) {
     gradient.storage()->recharge(Category::gradients);

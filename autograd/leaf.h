@@ -29,7 +29,7 @@ struct HookId {
 HookId add_grad_hook(const Tensor& leaf, GradHook hook);
 HookId add_accumulated_hook(const Tensor& leaf, AccumulatedHook hook);
 // From now on a gradient that comes while the leaf has none is written to home() and stays there,
-// as grad(). Asked for once a gradient; an empty function ends it.
+// as grad(). Asked for once or twice a gradient, with the same answer; an empty function ends it.
 void set_grad_home(const Tensor& leaf, GradHome home);
 // Removing a hook that is gone does nothing.
 void remove_hook(const Tensor& leaf, HookId hook);
@@ -41,6 +41,9 @@ class LeafState final : public RefCounted {
 
   // Takes the gradient of one finished backward: hooks, sum, hooks.
   void receive(const Tensor& leaf, Tensor gradient);
+
+  // Where the next gradient would be copied to, if nothing looks at it before.
+  Tensor room() const { return home && !grad.defined() && grad_hooks.empty() ? home() : Tensor(); }
 
   Tensor grad;
   GradHome home;

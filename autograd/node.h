@@ -29,13 +29,26 @@ struct Edge {
 // The edge that leads to `tensor` (inactive if it is undefined or needs no gradient).
 Edge edge_to(const Tensor& tensor);
 
+// Who knows of memory that a gradient is going to end up in.
+class Rooms {
+ public:
+  virtual Tensor room(const Edge& edge) = 0;
+
+ protected:
+  ~Rooms() = default;
+};
+
 // What a backward function fills: one gradient for each input that wants one.
 class Gradients {
  public:
-  explicit Gradients(std::span<Edge> edges) : edges_(edges) {
+  explicit Gradients(std::span<Edge> edges, Rooms* rooms = nullptr) : edges_(edges), rooms_(rooms) {
     if (edges.size() > inline_.size()) overflow_.resize(edges.size());
   }
   bool wants(size_t input) const { return edges_[input].active(); }
+  // Where the gradient of an input would be copied to once it is set: the home of a leaf that this
+  // is the only use of (autograd/leaf.h). A function that can write its gradient there, and then
+  // sets this tensor, saves the copy. Undefined where there is no such place.
+  Tensor room(size_t input) const { return rooms_ ? rooms_->room(edges_[input]) : Tensor(); }
   void set(size_t input, Tensor gradient) { slots()[input] = std::move(gradient); }
   Tensor take(size_t input) { return std::move(slots()[input]); }
 
@@ -43,6 +56,7 @@ class Gradients {
   Tensor* slots() { return overflow_.empty() ? inline_.data() : overflow_.data(); }
 
   std::span<Edge> edges_;
+  Rooms* rooms_;
   std::array<Tensor, 4> inline_;
   std::vector<Tensor> overflow_;
 };

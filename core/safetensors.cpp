@@ -106,26 +106,32 @@ void sync_folder_of(const std::string& path) {
 // Reads count bytes at offset; throws if they are not there.
 using Read = std::function<void(void* to, int64_t offset, int64_t count)>;
 
+Tensor read_tensor(const detail::SafetensorsEntry& entry, const Read& read,
+                   const std::string& file) {
+  const Tensor tensor = empty(entry.shape, {.dtype = entry.dtype});
+  read(tensor.raw(), entry.begin, entry.end - entry.begin);
+  if (entry.dtype == boolean) {
+    const bool whole = std::all_of(tensor.raw(), tensor.raw() + tensor.bytes(),
+                                   [](std::byte value) { return value <= std::byte{1}; });
+    WEFT_CHECK(whole, kLoad, file, ": tensor '", entry.name,
+               "': expected bools of 0 or 1, got another value");
+  }
+  return tensor;
+}
+
 std::vector<NamedTensor> read_tensors(const detail::SafetensorsHeader& header, const Read& read,
                                       const std::string& file) {
   std::vector<NamedTensor> tensors;
   tensors.reserve(header.tensors.size());
-  for (const detail::SafetensorsEntry& entry : header.tensors) {
-    const Tensor tensor = empty(entry.shape, {.dtype = entry.dtype});
-    read(tensor.raw(), entry.begin, entry.end - entry.begin);
-    if (entry.dtype == boolean) {
-      const bool whole = std::all_of(tensor.raw(), tensor.raw() + tensor.bytes(),
-                                     [](std::byte value) { return value <= std::byte{1}; });
-      WEFT_CHECK(whole, kLoad, file, ": tensor '", entry.name,
-                 "': expected bools of 0 or 1, got another value");
-    }
-    tensors.push_back({entry.name, tensor});
-  }
+  for (const detail::SafetensorsEntry& entry : header.tensors)
+    tensors.push_back({entry.name, read_tensor(entry, read, file)});
   return tensors;
 }
 
+}  // namespace
+
 // An open file with its header read.
-class Reader {
+class SafetensorsFile::Reader {
  public:
   explicit Reader(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -171,7 +177,25 @@ class Reader {
   detail::SafetensorsHeader header_;
 };
 
-}  // namespace
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), reader_(new Reader(path_)) {
+  for (const detail::SafetensorsEntry& entry : reader_->header().tensors)
+    entries_.push_back({entry.name, entry.dtype, entry.shape});
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  delete reader_;
+}
+
+const std::vector<std::pair<std::string, std::string>>& SafetensorsFile::metadata() const {
+  return reader_->header().metadata;
+}
+
+Tensor SafetensorsFile::read(size_t entry) const {
+  return read_tensor(
+      reader_->header().tensors.at(entry),
+      [&](void* to, int64_t offset, int64_t count) { reader_->read(to, offset, count); }, path_);
+}
 
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       std::span<const std::pair<std::string, std::string>> metadata) {
@@ -226,15 +250,16 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
 }
 
 std::vector<NamedTensor> load_safetensors(const std::string& path) {
-  const Reader reader(path);
-  return read_tensors(
-      reader.header(),
-      [&](void* to, int64_t offset, int64_t count) { reader.read(to, offset, count); }, path);
+  const SafetensorsFile file(path);
+  std::vector<NamedTensor> tensors;
+  for (size_t i = 0; i < file.entries().size(); ++i)
+    tensors.push_back({file.entries()[i].name, file.read(i)});
+  return tensors;
 }
 
 std::vector<std::pair<std::string, std::string>> load_safetensors_metadata(
     const std::string& path) {
-  return Reader(path).header().metadata;
+  return SafetensorsFile(path).metadata();
 }
 
 std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,

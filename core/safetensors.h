@@ -3,6 +3,7 @@
 // what this writes, and the other way round (https://github.com/huggingface/safetensors, "Format").
 #pragma once
 
+#include "core/ref.h"
 #include "core/tensor.h"
 
 #include <cstddef>
@@ -25,6 +26,32 @@ struct NamedTensor {
 // nothing else behind.
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       std::span<const std::pair<std::string, std::string>> metadata = {});
+
+// A file opened for reading tensors one at a time, so that nobody needs memory for all of them.
+class SafetensorsFile final : public RefCounted {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype = f32;
+    Shape shape;
+  };
+
+  // Checks the header as load_safetensors does.
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile() override;
+
+  // In the order of the header.
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<std::pair<std::string, std::string>>& metadata() const;
+  // The values of one of them: new memory.
+  Tensor read(size_t entry) const;
+
+ private:
+  class Reader;
+  std::vector<Entry> entries_;
+  std::string path_;
+  Reader* reader_;  // owned
+};
 
 // Reads all tensors, in the order of the header (that of saving). Header, names, dtypes, shapes and
 // places are checked against the file's size before anything is allocated; what is wrong throws an

@@ -20,6 +20,7 @@
 #include "dist/recorder.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ struct Call {
   std::vector<Part> pending = {};
   std::vector<Part> results = {};
   int64_t leaves = 0;
+  // Of the parts of all ranks, for a rank that has none itself: the results' unless given.
+  std::optional<DType> parts_dtype = {};
 };
 
 // A collective under way.
@@ -135,8 +138,9 @@ class Communicator {
 
   // ---- sums of tree nodes (dist/tree.h) ----
   // A rank may contribute any number of nodes, also none, of a tree over `leaves` leaves; the nodes
-  // of all ranks are disjoint, and all have the same count and dtype. Ranks know each other's nodes
-  // by exchanging them.
+  // of all ranks are disjoint, and all have the same count and dtype; a rank without any says which
+  // (Call::parts_dtype) if it is not the results'. Ranks know each other's nodes by exchanging
+  // them.
 
   // On every rank, `results` become the nodes that all contributions add up to (merged() of them
   // all): usually one, the root. A result may lie on one of this rank's parts.

@@ -35,6 +35,8 @@
 #include "dist/wrap.h"
 #include "optim/parameters.h"
 
+#include <optional>
+
 namespace weft::dist {
 
 struct ParallelOptions {
@@ -58,6 +60,24 @@ struct ParallelOptions {
   // Ranks that a model is split over; the split repeats over groups of so many (hybrid sharding).
   // 0: all ranks. It must divide their number.
   int shard_ranks = 0;
+
+  // Mixed precision: the 16-bit dtype (bf16 or f16) that the model's f32 and 16-bit parameters have
+  // from now on; who calls the model gives it inputs of that dtype. Gathers and gradients are of
+  // it, too. Beside it every rank keeps the f32 values (masters) of its part, at rest like
+  // optimizer state: parameters() lists those, optimizers step them, and their rounding is what the
+  // model computes with.
+  std::optional<DType> parameter_dtype = {};
+  // The dtype that sums of gradients end in, with parameter_dtype: that or f32. Whichever it is,
+  // sums are added in f32, and the optimizer gets f32 gradients.
+  std::optional<DType> reduce_dtype = {};
+  // A floating dtype for the model's floating buffers, such as the statistics of BatchNorm.
+  std::optional<DType> buffer_dtype = {};
+
+  // Offload: the device on which shards (of parameters, masters, gradients and optimizer state)
+  // rest between their uses, for strategies that keep parameters sharded. Memory of the processor
+  // beside a model on a GPU is what it is for; for a model on the processor it is the same memory,
+  // and nothing changes. Without, they rest where the model is.
+  std::optional<Device> offload = {};
 
   // fsdp: what becomes a unit (by default modules of 100,000 elements and more). zero3 makes every
   // module that has parameters one.
@@ -112,15 +132,16 @@ class Parallel {
   // ---- the whole model ----
 
   // Runs f while every rank has the full parameters in the model: to save it, to look at it, to run
-  // it on one rank alone, without backward. With `keep`, changes that f makes are kept; all ranks
-  // must make the same. A collective.
+  // it on one rank alone, without backward. With mixed precision they are the f32 values. With
+  // `keep`, changes that f makes are kept; all ranks must make the same. A collective.
   void with_full_parameters(const Function<void()>& f, bool keep = false);
 
-  // Bytes of model state that rest on this rank by the formula: parameters, gradients; padding is
-  // what they hold beyond the elements of parameters.
+  // Bytes of model state that rest on this rank by the formula: parameters, gradients, f32 masters
+  // of mixed precision; padding is what they hold beyond the elements of parameters.
   struct StateBytes {
     int64_t parameters = 0;
     int64_t gradients = 0;
+    int64_t masters = 0;
     int64_t padding = 0;
   };
   StateBytes state_bytes() const;

@@ -91,6 +91,10 @@ void make_values(const Tensor& deferred, const Tensor& place) {
   LeafState::of(*deferred.body()).recipe = nullptr;
 }
 
+void forget_values(const Tensor& deferred) {
+  if (is_deferred(deferred)) LeafState::of(*deferred.body()).recipe = nullptr;
+}
+
 void materialise(const Module& model) {
   const CategoryScope scope(Category::parameters);
   for (const Tensor& parameter : model.parameters()) {

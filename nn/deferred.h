@@ -33,6 +33,8 @@ bool is_deferred(const Tensor& tensor);
 // Makes them in `place`, of the tensor's shape and dtype. The tensor itself stays without memory:
 // who calls this points it there.
 void make_values(const Tensor& deferred, const Tensor& place);
+// Notes that they come from elsewhere, such as another rank.
+void forget_values(const Tensor& deferred);
 // Gives every parameter of `model` that has none its memory and values: for a model that is used
 // without dist::Parallel. When it throws, parameters made so far keep their values.
 void materialise(const Module& model);

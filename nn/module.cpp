@@ -265,37 +265,40 @@ bool same_values(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
+  std::vector<Given> all;
+  for (const auto& [name, tensor] : state)
+    all.push_back({name, tensor.dtype(), tensor.shape(), [tensor] { return tensor; }});
+  take_state(all, strict);
+}
+
+void Module::take_state(const std::vector<Given>& state, bool strict) {
   const NoGrad no_grad;
-  std::unordered_map<std::string_view, const Tensor*> given;
+  std::unordered_map<std::string_view, const Given*> given;
   std::string wrong;
   const auto complain = [&](std::initializer_list<Piece> pieces) {
     wrong += "\n  " + concat(pieces);
   };
-  for (const auto& [name, tensor] : state) {
-    if (!given.emplace(name, &tensor).second) complain({"twice: ", name});
+  for (const Given& each : state) {
+    if (!given.emplace(each.name, &each).second) complain({"twice: ", each.name});
   }
 
-  struct Source {
-    const Tensor* tensor;
-    std::string_view name;
-  };
   const std::vector<Visit> visits = walk();
-  std::unordered_map<const TensorBody*, Source> sources;  // by the tensor that takes the values
+  // By the tensor that takes the values; null where they do not fit.
+  std::unordered_map<const TensorBody*, const Given*> sources;
   for (const Visit& visit : visits) {
     const auto found = given.find(visit.name);
     if (found == given.end()) continue;
-    const Tensor& values = *found->second;
+    const Given& values = *found->second;
     const Tensor& target = visit.tensor;
-    if (values.shape() != target.shape() || values.dtype() != target.dtype()) {
-      complain({visit.name, ": expected ", target.dtype(), target.shape(), ", got ", values.dtype(),
-                values.shape()});
-      sources.emplace(target.body(), Source{nullptr, visit.name});
+    if (values.shape != target.shape() || values.dtype != target.dtype()) {
+      complain({visit.name, ": expected ", target.dtype(), target.shape(), ", got ", values.dtype,
+                values.shape});
+      sources.emplace(target.body(), nullptr);
     } else {
-      const auto [before, is_new] = sources.emplace(target.body(), Source{&values, found->first});
-      const Tensor* other = before->second.tensor;
-      if (!is_new && other && !same_values(*other, values)) {
-        complain({visit.name, ": expected the values of ", before->second.name,
-                  ", which it is tied to"});
+      const auto [before, is_new] = sources.emplace(target.body(), &values);
+      const Given* other = before->second;
+      if (!is_new && other && !same_values(other->values(), values.values())) {
+        complain({visit.name, ": expected the values of ", other->name, ", which it is tied to"});
       }
     }
     given.erase(found);
@@ -305,14 +308,23 @@ void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
       if (visit.first.empty() && !sources.count(visit.tensor.body()))
         complain({"missing: ", visit.name});
     }
-    for (const auto& [name, tensor] : state) {
-      if (given.count(name)) complain({"unexpected: ", name});
+    for (const Given& each : state) {
+      if (given.count(each.name)) complain({"unexpected: ", each.name});
     }
   }
   WEFT_CHECK(wrong.empty(), "load_state_dict", "expected the state of ", type(), ", got", wrong);
   for (const Visit& visit : visits) {
     const auto source = sources.find(visit.tensor.body());
-    if (visit.first.empty() && source != sources.end()) copy_(visit.tensor, *source->second.tensor);
+    if (!visit.first.empty() || source == sources.end()) continue;
+    const Given& from = *source->second;
+    if (is_deferred(visit.tensor)) {
+      detail::defer_values(visit.tensor, [values = from.values](const Tensor& to) {
+        const NoGrad still;
+        copy_(to, values());
+      });
+    } else {
+      copy_(visit.tensor, from.values());
+    }
   }
 }
 
@@ -325,7 +337,13 @@ void Module::save(const std::string& path,
 }
 
 void Module::load(const std::string& path, bool strict) {
-  load_state_dict(load_safetensors(path), strict);
+  const auto file = make_ref<SafetensorsFile>(path);
+  std::vector<Given> all;
+  for (size_t i = 0; i < file->entries().size(); ++i) {
+    const auto& [name, dtype, shape] = file->entries()[i];
+    all.push_back({name, dtype, shape, [file, i] { return file->read(i); }});
+  }
+  take_state(all, strict);
 }
 
 }  // namespace weft::nn

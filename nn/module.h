@@ -90,13 +90,15 @@ class Module : public RefCounted {
   std::vector<NamedTensor> state_dict() const;
   // Copies values in. Names, shapes and dtypes are all checked first: one error lists what is
   // missing, unexpected or different, and then nothing has changed. A tied tensor may come under
-  // any of its names, and under several if the values agree. With `strict` false, missing and
+  // any of its names, and under several if the values agree. A deferred parameter (nn/deferred.h)
+  // takes its values when they are made. With `strict` false, missing and
   // unexpected names are let pass.
   void load_state_dict(std::span<const NamedTensor> state, bool strict = true);
   // A safetensors file; its metadata name aliases, as "alias.NAME": "FIRST NAME", and what is
   // given.
   void save(const std::string& path,
             std::span<const std::pair<std::string, std::string>> metadata = {}) const;
+  // Reads a tensor at a time; for deferred parameters not before their values are made.
   void load(const std::string& path, bool strict = true);
 
   // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs
@@ -124,6 +126,14 @@ class Module : public RefCounted {
     std::string first;
   };
 
+  // Values that load_state_dict() may take.
+  struct Given {
+    std::string name;
+    DType dtype;
+    Shape shape;
+    Function<Tensor()> values;
+  };
+  void take_state(const std::vector<Given>& state, bool strict);
   void check_name(const std::string& name) const;
   std::vector<Visit> walk() const;
   void collect(const std::string& prefix, std::vector<Visit>& visits) const;

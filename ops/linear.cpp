@@ -57,8 +57,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                const Tensor dx = product(gradient, saved_weight.get("linear"));
                to.set(0, shape.dims() == 2 ? dx : alias(dx, shape, contiguous_strides(shape)));
              }
-             if (to.wants(1))
-               to.set(1, product(transposed(gradient), as_rows(saved_x.get("linear"))));
+             if (to.wants(1)) {
+               const Tensor x_rows = as_rows(saved_x.get("linear"));
+               const Shape shape_w{gradient.shape()[1], x_rows.shape()[1]};
+               Tensor dw = to.room(1);
+               if (!dw.defined() || dw.shape() != shape_w || !dw.is_contiguous() ||
+                   dw.dtype() != gradient.dtype())
+                 dw = empty(shape_w, gradient.options());
+               detail::multiply("linear", dw, transposed(gradient), x_rows);
+               to.set(1, dw);
+             }
              if (to.wants(2)) to.set(2, sum(gradient, {0}));
            });
   }

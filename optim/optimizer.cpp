@@ -84,8 +84,10 @@ void Optimizer::add_entries(const Parameters& parameters, int64_t group) {
     names.insert(entry.name);
   }
   if (const auto& sharding = parameters.sharding();
-      sharding && std::find(shardings_.begin(), shardings_.end(), sharding) == shardings_.end())
+      sharding && std::find(shardings_.begin(), shardings_.end(), sharding) == shardings_.end()) {
     shardings_.push_back(sharding);
+    sharding->optimizer_made();
+  }
   if (std::none_of(norms_.begin(), norms_.end(),
                    [&](const Norms& norms) { return norms.sharding == parameters.sharding(); })) {
     Norms& norms = norms_.emplace_back();

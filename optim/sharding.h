@@ -25,6 +25,8 @@ struct ShardedParameter {
 
 class Sharding : public RefCounted {
  public:
+  // An optimizer was made to step these parameters.
+  virtual void optimizer_made() {}
   // Before an optimizer reads gradients and after it has written parameters; called by
   // Optimizer::step().
   virtual void before_step() = 0;

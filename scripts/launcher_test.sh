@@ -114,6 +114,31 @@ expect() {
   say "passed: $*"
 }
 
+# same_bits NAME COMMAND...: mnist under a launcher gives the losses and the export of --workers 2.
+mnist=$(dirname "$program")/../bin/mnist
+training=(--model cnn --steps 12 --strategy zero2 --logical-shards 4 --threads 1 --quiet)
+losses() { grep -o '"loss_bits":"[0-9a-f]*"' "$folder/$1/metrics.jsonl"; }
+same_bits() {
+  local name=$1 reference=workers
+  shift
+  [ -d "$folder/$reference" ] ||
+    "$mnist" "${training[@]}" --workers 2 --run-dir "$folder/$reference" --export "$folder/$reference.safetensors"
+  if ! timeout 300 "$@" "$mnist" "${training[@]}" --run-dir "$folder/$name" --export "$folder/$name.safetensors" \
+    --backend "${name#*-}" </dev/null >"$folder/output" 2>&1; then
+    say "FAILED: $* mnist --backend ${name#*-}"
+    cat "$folder/output"
+    failures=$((failures + 1))
+  elif ! cmp -s <(losses "$reference") <(losses "$name") ||
+    ! cmp -s "$folder/$reference.safetensors" "$folder/$name.safetensors"; then
+    say "FAILED: mnist by $name has other bits than by --workers 2"
+    failures=$((failures + 1))
+  else
+    say "passed: mnist by $name has the bits of --workers 2"
+  fi
+}
+images=no
+[ ! -d /usr/share/datasets/fashion-mnist ] || images=yes
+
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 cd "$folder"
 both='rank 0 of 2: sum 3, backend shm
@@ -129,6 +154,16 @@ expect 2 'expected one launcher' env RANK=0 WORLD_SIZE=1 MASTER_PORT=29500 \
   mpirun --oversubscribe -n 2 "$program"
 expect 17 'rank 1' mpirun --oversubscribe -n 2 "$program" --act exit
 
+if [ "$images" = yes ]; then
+  for backend in shm gloo mpi; do
+    if [ "$backend" = mpi ] && ! ldd "$mnist" | grep -q libmpi; then
+      say "skipped: this build has no mpi"
+      continue
+    fi
+    same_bits "mpirun-$backend" mpirun --oversubscribe -n 2
+  done
+fi
+
 set_up_slurm
 slots=$(nproc)
 expect 0 "$alone" srun -n 1 "$program"
@@ -138,6 +173,11 @@ if [ "$slots" -ge 2 ]; then
   expect 2 'expected the 2 ranks that srun has started, got 3' srun -n 2 "$program" --workers 3
 fi
 expect 0 "$both" srun --overcommit -n 2 "$program" --threads 1
+if [ "$images" = yes ]; then
+  for backend in shm gloo; do
+    same_bits "srun-$backend" srun --overcommit -n 2
+  done
+fi
 # Neither a batch script nor a task of one is a rank: the program may start its own.
 printf '#!/bin/sh\nexec %s --workers 2 --run-dir %s/batch\n' "$program" "$folder" >batch.sh
 expect 0 'rank 0 of 2: sum 3, backend shm' sh -c \

@@ -12,6 +12,9 @@ start-up, evaluation and the end fall out). With psi the model's elements and W 
     optimizer    8 psi, or 8 psi over all ranks together where it is sharded; never padded
     sent         a multiple of 4 (psi + padding) (W - 1) / W
 
+and in mixed precision (--dtype bf16) 2 psi of parameters, 2 psi of gradients, 12 psi of optimizer, masters included, and
+multiples of 2 psi sent.
+
 The exit code is 1 if any number is not exactly its formula, or if --check finds another text in docs/course/table.md.
 """
 
@@ -26,6 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/course/table.md"
 WORLDS = (1, 2, 4)
 F32 = 4
+BF16 = 2
 
 # Whether P, G, O are sharded; what a step of k micro-batches sends, in buffers of the whole model's size.
 STRATEGIES = {
@@ -36,10 +40,11 @@ STRATEGIES = {
     "fsdp": ((True, True, True), lambda k: {"reduce_scatter": k, "all_gather": 2 * k}),
 }
 # Small things that travel apart from the model: losses and norms of a step, and what is said at the start and the end.
-NOT_MODEL = {"", "losses", "norms", "evaluation", "result", "buffers"}
+NOT_MODEL = {"", "agreement", "losses", "norms", "evaluation", "result", "buffers"}
 
 MODELS = {
     "even": ["--layers", "2", "--width", "64", "--heads", "4", "--context", "32"],
+    "wide": ["--layers", "2", "--width", "128", "--heads", "4", "--context", "32"],
     "uneven": ["--layers", "2", "--width", "36", "--heads", "3", "--context", "30"],
 }
 COMMON = ["--data", str(ROOT / "LICENSE"), "--threads", "1", "--global-batch", "8", "--optimizer", "adamw", "--sample", "0",
@@ -50,9 +55,9 @@ class Mismatch(Exception):
     pass
 
 
-def run(binary, strategy, world, model, micro_batches, steps, folder):
+def run(binary, strategy, world, model, micro_batches, dtype, steps, folder):
     command = [str(binary), *MODELS[model], *COMMON, "--strategy", strategy, "--workers", str(world), "--accumulate",
-               str(micro_batches), "--steps", str(steps), "--run-dir", str(folder)]
+               str(micro_batches), "--dtype", dtype, "--steps", str(steps), "--run-dir", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"state_table: {' '.join(command)} failed with exit code {done.returncode}:\n{done.stdout}")
@@ -74,11 +79,14 @@ def model_traffic(result):
 class Row:
     """One strategy on so many ranks: measures, and holds the measure against the formula."""
 
-    def __init__(self, binary, strategy, world, model, micro_batches=1):
-        self.name = f"{strategy} on {world} ranks, {model}, {micro_batches} micro-batches"
+    def __init__(self, binary, strategy, world, model, micro_batches=1, dtype="f32"):
+        self.name = f"{strategy} on {world} ranks, {model}, {micro_batches} micro-batches, {dtype}"
+        self.mixed = dtype != "f32"
+        self.width = BF16 if self.mixed else F32
+        self.states = (3 if self.mixed else 2) * F32  # AdamW's two averages, and masters
         self.strategy, self.world, self.k = strategy, world, micro_batches
         with tempfile.TemporaryDirectory() as folder:
-            short, long = (run(binary, strategy, world, model, micro_batches, steps, pathlib.Path(folder))
+            short, long = (run(binary, strategy, world, model, micro_batches, dtype, steps, pathlib.Path(folder))
                            for steps in (1, 3))
         self.psi = long["parameters"]
         self.memory(long)
@@ -96,9 +104,11 @@ class Row:
         told = ranks[0]["state_bytes"]
         # All flat buffers of the model together, with the padding that the engine states.
         self.whole = told["parameters"] * share["P"]
-        self.padding = self.whole - F32 * self.psi
+        self.padding = self.whole - self.width * self.psi
         if not 0 <= self.padding < self.whole / 10:
             raise Mismatch(f"{self.name}: {self.padding} bytes of padding")
+        if self.mixed:
+            self.expect("padding", self.padding, 0)
         self.expect("stated padding", told["padding"] * self.world,
                     self.padding * self.world // share["P"] + self.padding * self.world // share["G"])
         self.p, self.g = self.whole // share["P"], self.whole // share["G"]
@@ -110,11 +120,11 @@ class Row:
             self.expect("gradients", resident["gradients"], self.buffers * self.g)
         optimizer = [rank["resident_bytes"]["optimizer"] for rank in ranks]
         copies = self.world // share["O"]
-        self.expect("optimizer on all ranks", sum(optimizer), copies * 2 * F32 * self.psi)
+        self.expect("optimizer on all ranks", sum(optimizer), copies * self.states * self.psi)
         self.o = max(optimizer)
         if self.padding == 0 or share["O"] == 1:
             for bytes_ in optimizer:
-                self.expect("optimizer", bytes_, 2 * F32 * self.psi // share["O"])
+                self.expect("optimizer", bytes_, self.states * self.psi // share["O"])
 
     def traffic(self, short, long):
         steps = long["steps"] - short["steps"]
@@ -146,7 +156,7 @@ def markdown_table(head, rows):
 
 def share(row, which):
     split = STRATEGIES[row.strategy][0][which] and row.world > 1
-    coefficient = ("4", "4", "8")[which]
+    coefficient = (("2", "2", "12") if row.mixed else ("4", "4", "8"))[which]
     text = f"{coefficient}Ψ"
     if row.padding > 0 and which < 2:
         text = f"({text} + padding)" if split else f"{text} + padding"
@@ -155,12 +165,13 @@ def share(row, which):
 
 def state_section(rows):
     psi = rows[0].psi
+    whole = f"{rows[0].width}Ψ"
     table = markdown_table(
         ["strategy", "W", "P", "", "G", "", "O", "", "P + G + O", "padding of P", "sent in a step", "", "beside it"],
         [[row.strategy, str(row.world), number(row.p), share(row, 0), number(row.g), share(row, 1), number(row.o),
           share(row, 2), number(row.p + row.g + row.o), number(row.padding), number(row.total),
-          f"{row.multiple} · {'(4Ψ + padding)' if row.padding else '4Ψ'} · {row.world - 1}/{row.world}", number(row.other)] for row in rows])
-    return f"Ψ = {number(psi)} elements, 4Ψ = {number(4 * psi)} bytes.\n\n{table}\n"
+          f"{row.multiple} · {f'({whole} + padding)' if row.padding else whole} · {row.world - 1}/{row.world}", number(row.other)] for row in rows])
+    return f"Ψ = {number(psi)} elements, {whole} = {number(rows[0].width * psi)} bytes.\n\n{table}\n"
 
 
 def micro_section(rows):
@@ -179,14 +190,16 @@ def document(binary):
     uneven = [Row(binary, strategy, world, "uneven") for strategy in STRATEGIES for world in WORLDS]
     if not any(row.padding for row in uneven):
         raise Mismatch("the uneven model is expected to need padding")
+    mixed = [Row(binary, strategy, world, "wide", dtype="bf16") for strategy in STRATEGIES for world in WORLDS]
     micro = [Row(binary, strategy, 2, "even", k) for strategy in STRATEGIES for k in (1, 2, 4)]
     return f"""# Memory and traffic, measured
 
 Made by `scripts/state_table.sh --write` and checked by a test (`state_table`): each figure is a reading from the
-`result.json` of a run of `gpt` by W processes with AdamW in f32, and equals its formula to the byte, else the script fails.
+`result.json` of a run of `gpt` by W processes with AdamW, in f32 unless said otherwise, and equals its formula to the byte, else the script fails.
 P, G, O are the bytes of parameters, gradients and optimizer state that rest on one rank between steps, as its ledger has
 counted them. What a step sends is what one rank sends in the model's flat buffers. *Beside it* are the few numbers in f64
-that travel by all-reduce as well: the losses of the shards, which parameters were used, and the squares for the gradient's norm.
+that travel by all-reduce as well: the losses of the shards, which parameters were used, the order in which buffers become
+ready, and the squares for the gradient's norm.
 
 ## A model that needs no padding
 
@@ -201,6 +214,12 @@ beyond 4Ψ. P and G rest with their share of it, and it travels. The optimizer h
 exactly; the table shows the largest.
 
 {state_section(uneven)}
+## Mixed precision
+
+`gpt {' '.join(MODELS['wide'])} --dtype bf16`: parameters and gradients are of 16 bits, at rest and on their way; O are
+f32 masters (4Ψ) and AdamW's two averages of them (8Ψ). This is the ZeRO paper's 2Ψ + 2Ψ + 12Ψ.
+
+{state_section(mixed)}
 ## Micro-batches
 
 The first model on two ranks, with a step cut into k micro-batches (`--accumulate k`). Rows that keep gradients sharded

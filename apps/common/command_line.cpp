@@ -135,6 +135,17 @@ bool CommandLine::given(const std::string& flag) const {
   return state_->app->count(flag) > 0;
 }
 
+std::vector<std::pair<std::string, std::string>> CommandLine::settings() const {
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const CLI::Option* option : state_->app->get_options()) {
+    if (option == state_->app->get_help_ptr()) continue;
+    std::string value = option->get_default_str();
+    if (option->count() > 0) value = CLI::detail::join(option->results(), " ");
+    settings.emplace_back(option->get_name(), value);
+  }
+  return settings;
+}
+
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   // CLI11 would look for options behind "--", too.
   const auto takes_rest = [](const auto& command) { return command->state_->rest != nullptr; };

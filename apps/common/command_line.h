@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::app {
@@ -42,6 +43,10 @@ class CommandLine {
   bool chosen() const;
   // Whether the flag was typed.
   bool given(const std::string& flag) const;
+
+  // After parse(): what every flag of this command stands at, as it was typed or by default:
+  // ("--lr", "0.1").
+  std::vector<std::pair<std::string, std::string>> settings() const;
 
   // Returns the exit code where the program should end: 0 after --help, 2 after a message about a
   // bad value.

@@ -4,8 +4,10 @@
 #include "core/parallel.h"
 #include "core/random.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <string_view>
 
 namespace weft::app {
 
@@ -24,7 +26,7 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
            "seconds that ranks wait for one that is alive but does not come", 0.001, 1e9);
   line.add_choice("--device", flags.device, {"cpu", "cuda"}, "where to train");
   line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"},
-                  "type of parameters and activations");
+                  "type that the model computes in; what is trained stays f32");
   line.add("--threads", flags.threads,
            "threads of a rank, 0 for all processors divided among the ranks of a host", 0, 4096);
   line.add("--seed", flags.seed, "seed of initial weights, order and augmentation", 0);
@@ -99,6 +101,22 @@ std::optional<int> check_shards(const CommandLine& line, const CommonFlags& flag
                      "), got " + number(flags.global_batch));
 }
 
+// Paths may differ from host to host, and what a rank prints and how much it may use is its own
+// affair; of files that some ranks alone read or write, all must know that there are some.
+std::vector<std::string> agreed_settings(const CommandLine& line, const CommonFlags& flags) {
+  constexpr std::array<std::string_view, 11> own = {
+      "--data",    "--run-dir",  "--quiet", "--threads", "--memory-limit", "--timeout",
+      "--workers", "--strategy", "--init",  "--export",  "--trace"};
+  std::vector<std::string> agreed = {"--strategy " + flags.strategy,
+                                     flags.init.empty() ? "no --init" : "--init",
+                                     flags.export_to.empty() ? "no --export" : "--export",
+                                     flags.trace.empty() ? "no --trace" : "--trace"};
+  for (const auto& [name, value] : line.settings()) {
+    if (std::find(own.begin(), own.end(), name) == own.end()) agreed.push_back(name + " " + value);
+  }
+  return agreed;
+}
+
 // Who has set OMP_NUM_THREADS has decided; Weft's own launcher does.
 int default_threads(const CommonFlags& flags) {
   if (std::getenv("OMP_NUM_THREADS") || !flags.environment.launched()) return num_threads();
@@ -128,6 +146,7 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
   set_num_threads(static_cast<int>(flags.threads));
   if (flags.memory_limit > 0) current_ledger().set_limit(flags.memory_limit);
   manual_seed(static_cast<uint64_t>(flags.seed));
+  flags.agreed = agreed_settings(line, flags);
   return std::nullopt;
 }
 

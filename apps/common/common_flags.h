@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace weft::app {
 
@@ -38,8 +39,10 @@ struct CommonFlags {
   std::string export_to;
   std::string trace;
   bool quiet = false;
-  // Not a flag: who this process is. Filled by apply_common_flags().
+  // Not flags; filled by apply_common_flags(). Who this process is.
   dist::RankEnvironment environment = {};
+  // What all ranks must have been started with alike, a line a flag.
+  std::vector<std::string> agreed = {};
 };
 
 // Adds them to `line`, with the values `flags` holds as defaults.

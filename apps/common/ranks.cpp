@@ -1,6 +1,7 @@
 #include "apps/common/ranks.h"
 
 #include "core/error.h"
+#include "dist/agreement.h"
 #include "dist/launch.h"
 #include "dist/world.h"
 
@@ -32,6 +33,7 @@ int run_ranks(int argc, char** argv, const CommonFlags& flags,
       flags.environment,
       {.backend = flags.backend, .communicator = {.timeout_seconds = flags.timeout}});
   try {
+    dist::check_agreement(*comm, "flags", flags.agreed);
     body(*comm);
     comm->wait_all();
   } catch (const dist::CommunicationError&) {

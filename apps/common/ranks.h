@@ -16,7 +16,8 @@ namespace weft::app {
 //  whose
 //    output is logged in RUN_DIR/logs/rank-N.log, and returns the code of the first that fails.
 //
-// `flags` have been through apply_common_flags(). What body throws is passed on to the other ranks,
+// `flags` have been through apply_common_flags(); ranks that were started with different ones all
+// throw an Error that names the first difference. What body throws is passed on to the other ranks,
 // whose collectives then fail with its text, and thrown again.
 int run_ranks(int argc, char** argv, const CommonFlags& flags,
               const std::function<void(dist::Communicator& comm)>& body);

@@ -30,6 +30,7 @@ Json this_rank(const RunResult& result, const StepClock& clock, const dist::Comm
           {"state_bytes",
            {{"parameters", result.state.parameters},
             {"gradients", result.state.gradients},
+            {"masters", result.state.masters},
             {"padding", result.state.padding},
             {"optimizer", result.optimizer_bytes}}},
           {"resident_bytes", ledger_bytes(&Ledger::current)},

@@ -20,6 +20,7 @@ dist::ParallelOptions parallel_options(const Task& task, const CommonFlags& flag
   options.logical_shards = flags.logical_shards;
   options.accumulate = flags.accumulate;
   options.mean_over_shards = false;  // losses are divided by the global number of targets
+  if (flags.dtype != "f32") options.parameter_dtype = dtype_from_name(flags.dtype);
   if (flags.strategy == "fsdp") options.wrap.types = task.unit_types();
   return options;
 }
@@ -103,10 +104,9 @@ class Training {
   }
 
  private:
-  // The model as training begins: converted, and with the weights that --init names.
+  // The model as training begins: with the weights that --init names, or on the way to them.
   static nn::Module& prepared(Task& task, const CommonFlags& flags) {
     nn::Module& model = task.model();
-    model.to(dtype_from_name(flags.dtype));
     if (!flags.init.empty()) model.load(flags.init);
     return model;
   }

@@ -20,6 +20,7 @@ namespace weft::app {
 class Task {
  public:
   virtual ~Task() = default;
+  // Of f32. May be built within a Deferred scope.
   virtual nn::Module& model() = 0;
   virtual const data::Dataset& training() const = 0;
   virtual const data::Dataset& test() const = 0;

@@ -36,6 +36,12 @@ nn::models::GptOptions with_vocabulary(nn::models::GptOptions options, int64_t v
   return options;
 }
 
+// Without memory for its parameters: no rank may be able to hold them all.
+Ref<nn::models::Gpt> make_model(const nn::models::GptOptions& options) {
+  const nn::Deferred deferred;
+  return make_ref<nn::models::Gpt>(options);
+}
+
 class GptTask final : public Task {
  public:
   explicit GptTask(const GptAppOptions& options)
@@ -47,9 +53,9 @@ class GptTask final : public Task {
         split_(data::split_text(tokens_, options.validation)),
         train_(split_.training, options.gpt.model.context),
         test_(split_.validation, options.gpt.model.context),
-        model_(with_vocabulary(options.gpt.model, tokenizer_.vocabulary())) {}
+        model_(make_model(with_vocabulary(options.gpt.model, tokenizer_.vocabulary()))) {}
 
-  nn::Module& model() override { return model_; }
+  nn::Module& model() override { return *model_; }
   const data::Dataset& training() const override { return train_; }
   const data::Dataset& test() const override { return test_; }
   int64_t evaluation_batch() const override { return 32; }
@@ -62,7 +68,7 @@ class GptTask final : public Task {
   }
 
   // For ids [B, T]: [B * T, vocabulary].
-  Tensor logits(const Tensor& ids) override { return flatten(model_(ids), 0, 1); }
+  Tensor logits(const Tensor& ids) override { return flatten((*model_)(ids), 0, 1); }
 
   Tensor loss(const Tensor& logits, const Tensor& targets) override {
     return cross_entropy(logits, flatten(targets), {.reduction = Reduction::sum});
@@ -121,7 +127,7 @@ class GptTask final : public Task {
     std::string text;
     for (const int64_t token : to(prompt, i64).to_vector<int64_t>())
       text += tokenizer_.decode(token);
-    return text + write_sample(model_, tokenizer_, prompt, options_.sample,
+    return text + write_sample(*model_, tokenizer_, prompt, options_.sample,
                                static_cast<uint64_t>(common_.seed));
   }
 
@@ -134,7 +140,7 @@ class GptTask final : public Task {
   data::TextSplit split_;
   data::TextWindows train_;
   data::TextWindows test_;
-  nn::models::Gpt model_;
+  Ref<nn::models::Gpt> model_;
 };
 
 }  // namespace
@@ -144,8 +150,9 @@ void train_gpt(const GptAppOptions& options, dist::Communicator& comm) {
   if (!options.no_train) {
     run_training(task, options.common, comm, {.app = "gpt", .rate = "sequences/s"});
   } else if (comm.rank() == 0) {
+    task.model().load(options.common.init);
+    nn::materialise(task.model());
     task.model().to(dtype_from_name(options.common.dtype));
-    if (!options.common.init.empty()) task.model().load(options.common.init);
     std::printf("%s\n", task.sample().c_str());
   }
 }

@@ -14,6 +14,12 @@ namespace {
 constexpr double kMean = 0.2860;
 constexpr double kStddev = 0.3530;
 
+// Without memory for its parameters: they get it where they are to rest.
+Ref<nn::Module> make_model(const std::string& name) {
+  const nn::Deferred deferred;
+  return nn::models::make_mnist_model(name);
+}
+
 class MnistTask final : public Task {
  public:
   explicit MnistTask(const MnistOptions& options)
@@ -23,7 +29,7 @@ class MnistTask final : public Task {
             common_.data, true,
             {.mean = kMean, .stddev = kStddev, .flip = options.flip, .shift = options.shift})),
         test_(data::read_mnist(common_.data, false, {.mean = kMean, .stddev = kStddev})),
-        model_(nn::models::make_mnist_model(options.model)) {
+        model_(make_model(options.model)) {
     WEFT_CHECK(train_.sample_shape() == test_.sample_shape() &&
                    train_.sample_shape() == Shape({1, 28, 28}) && train_.classes() <= 10 &&
                    test_.classes() <= 10 && train_.size() > 0 && test_.size() > 0,

@@ -1,9 +1,11 @@
-// `weft bench comm`: collectives, as nccl-tests measures them. Starts its own ranks.
+// `weft bench comm`: collectives, as nccl-tests measures them.
 #include "apps/common/step_clock.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
+#include "dist/environment.h"
 #include "dist/thread_ranks.h"
+#include "dist/world.h"
 
 #include <algorithm>
 #include <charconv>
@@ -32,17 +34,31 @@ bool in_pieces(const std::string& op) {
 class BenchComm final : public Bench {
  public:
   explicit BenchComm(CommandLine& bench)
-      : Bench(bench, "comm", "Collectives on f32 between ranks on this machine.") {
+      : Bench(bench, "comm",
+              "Collectives on f32, between ranks that it starts here or those that a launcher has "
+              "started.") {
     line->add_choice("--op", op_,
                      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
                       "scatter", "all_to_all"},
                      "collective");
-    line->add_choice("--backend", backend_, {"thread", "shm", "gloo"}, "communicator");
+    line->add_choice("--backend", backend_, {"thread", "shm", "gloo", "mpi"},
+                     "communicator; mpi under mpirun only");
     line->add("--workers", workers_, "ranks", 1, 1024);
     line->add("--bytes", bytes_, "sizes in bytes, A,B,C");
   }
 
   std::optional<int> run(std::vector<BenchRow>& rows) override {
+    const dist::RankEnvironment environment = dist::read_environment();
+    if (environment.launched()) {
+      if (line->given("--workers") && workers_ != environment.size) {
+        return line->reject("--workers: expected the " + std::to_string(environment.size) +
+                            " ranks that " + environment.launcher + " has started, got " +
+                            std::to_string(workers_));
+      }
+      workers_ = environment.size;
+    } else if (backend_ == "mpi") {
+      return line->reject("--backend: expected ranks that mpirun has started for mpi, got none");
+    }
     std::vector<int64_t> sizes;
     const char* at = bytes_.data();
     const char* const end = at + bytes_.size();
@@ -58,12 +74,18 @@ class BenchComm final : public Bench {
       if (next == end) break;
       at = next + 1;
     }
-    const std::vector<double> seconds =
-        backend_ == "thread"
-            ? by_threads(sizes)
-            : measure_on_processes({.workers = static_cast<int>(workers_), .backend = backend_},
-                                   sizes.size(),
-                                   [&](Communicator& comm) { return measure(comm, sizes); });
+    std::vector<double> seconds;
+    if (environment.launched()) {
+      const auto comm = dist::join_world(environment, {.backend = backend_});
+      seconds = measure(*comm, sizes);
+      if (comm->rank() != 0) return 0;
+    } else if (backend_ == "thread") {
+      seconds = by_threads(sizes);
+    } else {
+      seconds = measure_on_processes({.workers = static_cast<int>(workers_), .backend = backend_},
+                                     sizes.size(),
+                                     [&](Communicator& comm) { return measure(comm, sizes); });
+    }
     for (size_t i = 0; i < sizes.size(); ++i) {
       const double algorithm = static_cast<double>(sizes[i]) * 1e-9 / seconds[i];
       rows.push_back({.bench = "comm",

@@ -77,6 +77,7 @@ class BenchStep final : public Bench {
   // The loop of a program that knows nothing of ranks.
   double measure() const {
     const Work work = make_work(batch_);
+    work.model->to(dtype_from_name(dtype_));
     const auto optimizer = make_optimizer(work.model->parameters());
     return median_seconds(work.repeats, work.warmup, [&] {
       optimizer->zero_grad();
@@ -90,6 +91,7 @@ class BenchStep final : public Bench {
     set_num_threads(static_cast<int>(threads));
     const Work work = make_work(batch_ / workers_);
     dist::ParallelOptions options{.strategy = strategy_};
+    if (dtype_ != "f32") options.parameter_dtype = dtype_from_name(dtype_);
     if (strategy_ == "fsdp" && model_ == "gpt") options.wrap.types = {"TransformerBlock"};
     dist::Parallel parallel(*work.model, comm, options);
     const auto optimizer = make_optimizer(parallel.parameters());
@@ -120,7 +122,6 @@ class BenchStep final : public Bench {
     Work work;
     work.model = nn::models::make_mnist_model(model_);
     const DType dtype = dtype_from_name(dtype_);
-    work.model->to(dtype);
     const Tensor images =
         to(model_ == "mlp" ? randn({rows, 784}) : randn({rows, 1, 28, 28}), dtype);
     const Tensor targets = randint(0, 10, {rows});
@@ -137,7 +138,6 @@ class BenchStep final : public Bench {
   Work make_gpt(int64_t rows) const {
     Work work;
     work.model = make_ref<nn::models::Gpt>(gpt_.model);
-    work.model->to(dtype_from_name(dtype_));
     const int64_t vocabulary = gpt_.model.vocabulary;
     const Tensor ids = randint(0, vocabulary, {rows, gpt_.model.context});
     const Tensor targets = randint(0, vocabulary, {rows * gpt_.model.context});

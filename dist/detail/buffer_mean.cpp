@@ -15,17 +15,37 @@ void copy_bytes(const Ref<Storage>& to, const Ref<Storage>& from) {
   to->bump_version();
 }
 
+Tensor flat(const Ref<Storage>& values, DType dtype) {
+  return view_of(values, 0, {values->bytes() / size_of(dtype)}, Strides{1}, dtype);
+}
+
+void divide(const Tensor& values, double by) {
+  const auto scale = [&]<class T>(T* at) {
+    for (int64_t i = 0; i < values.numel(); ++i)
+      at[i] = static_cast<T>(static_cast<double>(at[i]) / by);
+  };
+  if (values.dtype() == f64) {
+    scale(values.data<double>());
+  } else {
+    scale(values.data<float>());
+  }
+}
+
 }  // namespace
 
-BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves)
+BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
+                       std::optional<DType> floating_dtype)
     : comm_(comm), leaves_(leaves) {
   const NoGrad no_grad;
   const CategoryScope category(Category::parameters);
   const auto buffers = model.named_buffers();
+  const auto wanted = [&](const Tensor& buffer) {
+    return floating_dtype && is_floating(buffer.dtype()) ? *floating_dtype : buffer.dtype();
+  };
   for (const DType dtype : {f32, f64, bf16, f16, i64, i32, u8}) {
     Group group{dtype, {}, {}};
     for (const auto& [name, buffer] : buffers) {
-      if (buffer.dtype() == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
+      if (wanted(buffer) == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
     }
     if (group.count == 0) continue;
     group.values = Storage::allocate(group.count * size_of(dtype));
@@ -33,8 +53,8 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves)
     std::memset(group.values->data(), 0, static_cast<size_t>(group.values->bytes()));
     int64_t at = 0;
     for (const auto& [name, buffer] : buffers) {
-      if (buffer.dtype() != dtype) continue;
-      const Tensor value = buffer.is_dense() ? buffer : contiguous(buffer);
+      if (wanted(buffer) != dtype) continue;
+      const Tensor value = to(buffer.is_dense() ? buffer : contiguous(buffer), dtype);
       const Tensor place =
           view_of(group.values, at * size_of(dtype), value.shape(), value.strides(), dtype);
       std::memcpy(place.raw(), value.raw(), static_cast<size_t>(value.bytes()));
@@ -71,11 +91,13 @@ void BufferMean::end_shard(const Shard& shard, bool counts) {
 void BufferMean::add_up(Group& group, const Shard& shard, bool counts) {
   if (!is_floating(group.dtype)) return;
   const CategoryScope category(Category::parameters);
-  Ref<Storage> fresh = Storage::allocate(group.values->bytes());
-  copy_bytes(fresh, group.values);
+  const NoGrad no_grad;
+  const DType dtype = compute_dtype(group.dtype);
+  Ref<Storage> fresh = Storage::allocate(group.count * size_of(dtype));
+  copy_(flat(fresh, dtype), flat(group.values, group.dtype));
   if (!counts) std::memset(fresh->data(), 0, static_cast<size_t>(fresh->bytes()));
   const auto leaf = raised({0, static_cast<int32_t>(shard.index)}, leaves_);
-  group.sums.push_back({leaf, {fresh->data(), group.count, group.dtype}});
+  group.sums.push_back({leaf, {fresh->data(), group.count, dtype}});
   group.memory.push_back(std::move(fresh));
   std::vector<Node> nodes;
   for (const Part& sum : group.sums)
@@ -92,6 +114,7 @@ void BufferMean::add_up(Group& group, const Shard& shard, bool counts) {
 }
 
 void BufferMean::finish() {
+  const NoGrad no_grad;
   if (leaves_ == 1 || groups_.empty()) return;
   comm_.all_reduce({&counted_, 1, f64}, ReduceOp::sum, {"buffers"});
   for (Group& group : groups_) {
@@ -101,34 +124,20 @@ void BufferMean::finish() {
                        {"buffers"});
       continue;
     }
-    const Part root{root_of(leaves_), {group.values->data(), group.count, group.dtype}};
+    const DType dtype = compute_dtype(group.dtype);
+    const Ref<Storage> total =
+        dtype == group.dtype ? group.values : Storage::allocate(group.count * size_of(dtype));
+    const Part root{root_of(leaves_), {total->data(), group.count, dtype}};
     comm_.run(Communicator::all_reduce_nodes(std::exchange(group.sums, {}), {root}, leaves_,
                                              {"buffers", 0, group.count}));
     group.memory.clear();
     if (counted_ > 0) {
-      divide(group, counted_);
+      divide(flat(total, dtype), counted_);
+      if (total != group.values) copy_(flat(group.values, group.dtype), flat(total, dtype));
     } else {
       copy_bytes(group.values, group.first);
     }
     group.values->bump_version();
-  }
-}
-
-void BufferMean::divide(Group& group, double by) const {
-  const NoGrad no_grad;
-  const Tensor values = view_of(group.values, 0, {group.count}, Strides{1}, group.dtype);
-  const auto scale = [&]<class T>(T* at) {
-    for (int64_t i = 0; i < group.count; ++i)
-      at[i] = static_cast<T>(static_cast<double>(at[i]) / by);
-  };
-  if (group.dtype == f64) {
-    scale(values.data<double>());
-  } else if (group.dtype == f32) {
-    scale(values.data<float>());
-  } else {
-    const Tensor wide = to(values, f32);
-    scale(wide.data<float>());
-    copy_(values, wide);
   }
 }
 

@@ -1,19 +1,23 @@
 // Buffers that training changes, such as the running statistics of BatchNorm. Every logical shard
 // starts from the step's first values; the step ends with the mean of what the shards made of them,
-// added in the fixed tree. Integer buffers end as any one shard leaves them.
+// added in the fixed tree, those of 16 bits in f32. Integer buffers end as any one shard leaves
+// them.
 #pragma once
 
 #include "dist/communicator.h"
 #include "dist/shards.h"
 #include "nn/module.h"
 
+#include <optional>
+
 namespace weft::dist::detail {
 
 class BufferMean {
  public:
   // Takes the model's buffers into flat memory. A collective: ranks start from the values of rank
-  // 0.
-  BufferMean(nn::Module& model, Communicator& comm, int64_t leaves);
+  // 0. Floating ones become of `floating_dtype`.
+  BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
+             std::optional<DType> floating_dtype = {});
 
   // After a step that came to nothing, starts from what was before it.
   void begin_step(bool last_came_to_nothing);
@@ -33,7 +37,6 @@ class BufferMean {
     std::vector<Ref<Storage>> memory = {};
   };
   void add_up(Group& group, const Shard& shard, bool counts);
-  void divide(Group& group, double by) const;
 
   Communicator& comm_;
   int64_t leaves_;

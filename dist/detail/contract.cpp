@@ -104,6 +104,7 @@ int64_t count_of(const Call& call) {
 DType dtype_of_call(const Call& call) {
   if (call.leaves > 0) {
     if (!call.parts.empty()) return call.parts[0].values.dtype;
+    if (call.parts_dtype) return *call.parts_dtype;
     return call.results.empty() ? f32 : call.results[0].values.dtype;
   }
   return call.collective == Collective::recv || call.collective == Collective::scatter
@@ -117,7 +118,8 @@ Contract contract_of(const Call& call) {
   contract.op = reduces(call.collective) ? static_cast<uint8_t>(call.op) : 0;
   contract.dtype = static_cast<uint8_t>(dtype_of_call(call));
   if (call.leaves > 0) {
-    if (call.parts.empty()) contract.dtype = Contract::kAny;
+    if (call.parts.empty() && call.results.empty() && !call.parts_dtype)
+      contract.dtype = Contract::kAny;
     if (!call.results.empty())
       contract.result_dtype = static_cast<uint8_t>(call.results[0].values.dtype);
     contract.leaves = call.leaves;

@@ -1,9 +1,10 @@
 #include "dist/detail/engine.h"
 
 #include "autograd/grad_mode.h"
-#include "dist/detail/agreement.h"
+#include "dist/agreement.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace weft::dist {
 namespace {
@@ -43,10 +44,12 @@ Parallel::Engine::Engine(nn::Module& model, Communicator& communicator, Parallel
   shards = shards_of(comm.rank(), comm.size(), leaves, order_of(plan, options),
                      plan.parameters == Rest::sharded);
   make_units(model);
-  buffers_.emplace(model, comm, leaves);
+  buffers_.emplace(model, comm, leaves, options.buffer_dtype);
   list_parameters(model);
   watch_gradients();
-  facts_.resize(static_cast<size_t>(leaves) + all_.size());
+  facts_.resize(static_cast<size_t>(leaves) + all_.size() + sums_.size());
+  for (size_t sum = 0; sum < sums_.size(); ++sum)
+    order_.push_back(sum);
 }
 
 Parallel::Engine::~Engine() {
@@ -72,18 +75,44 @@ void Parallel::Engine::check_options() const {
   WEFT_CHECK(options.shard_ranks == 0 || plan.optimizer == Rest::sharded, "parallel",
              "expected shard_ranks for a strategy that shards, got ", options.shard_ranks, " for ",
              plan.name);
+  check_dtypes();
+  if (!options.offload) return;
+  WEFT_CHECK(plan.parameters == Rest::sharded, "parallel",
+             "expected offload for a strategy that shards parameters, got ", plan.name);
+  WEFT_CHECK(options.offload->is_cpu(), "parallel", "expected offload to cpu, got ",
+             *options.offload);
+}
+
+void Parallel::Engine::check_dtypes() const {
+  const auto is_16_bit = [](DType dtype) { return dtype == bf16 || dtype == f16; };
+  const auto& [parameter, reduce, buffer] =
+      std::tie(options.parameter_dtype, options.reduce_dtype, options.buffer_dtype);
+  WEFT_CHECK(!parameter || is_16_bit(*parameter), "parallel",
+             "expected a parameter_dtype of bf16 or f16, got ", *parameter);
+  WEFT_CHECK(!reduce || parameter, "parallel",
+             "expected reduce_dtype together with parameter_dtype, got ", *reduce, " alone");
+  WEFT_CHECK(!reduce || *reduce == f32 || *reduce == *parameter, "parallel",
+             "expected a reduce_dtype of f32 or ", *parameter, ", got ", *reduce);
+  WEFT_CHECK(!buffer || is_floating(*buffer), "parallel", "expected a floating buffer_dtype, got ",
+             *buffer);
 }
 
 void Parallel::Engine::check_model(const nn::Module& model) const {
   std::vector<std::string> lines;
   lines.push_back(concat({"strategy ", plan.name, ", ", leaves, " logical shards"}));
+  const auto add_dtype = [&](const char* what, std::optional<DType> dtype) {
+    if (dtype) lines.push_back(concat({what, " ", *dtype}));
+  };
+  add_dtype("parameter_dtype", options.parameter_dtype);
+  add_dtype("reduce_dtype", options.reduce_dtype);
+  add_dtype("buffer_dtype", options.buffer_dtype);
   for (const auto& [name, tensor] : model.named_parameters()) {
     lines.push_back(concat({"parameter ", name, " ", tensor.dtype(), tensor.shape(),
                             tensor.requires_grad() ? "" : " (frozen)"}));
   }
   for (const auto& [name, tensor] : model.named_buffers())
     lines.push_back(concat({"buffer ", name, " ", tensor.dtype(), tensor.shape()}));
-  detail::check_agreement(comm, "parallel", lines);
+  check_agreement(comm, "parallel", lines);
 }
 
 void Parallel::Engine::make_units(nn::Module& model) {
@@ -103,11 +132,11 @@ void Parallel::Engine::make_units(nn::Module& model) {
           });
       const std::vector<NamedTensor> together(made.parameters.begin(), same);
       made.parameters.erase(made.parameters.begin(), same);
-      unit.flats.push_back(
-          std::make_unique<detail::Flat>(unit.name, together, mesh_, plan.parameters));
+      unit.flats.push_back(std::make_unique<detail::Flat>(
+          unit.name, together, mesh_, plan.parameters, options.parameter_dtype));
     }
   }
-  if (by_module) {
+  if (by_module && mesh_.shards() > 1) {
     gatherer_.emplace(mesh_, units_,
                       detail::Gatherer::Options{options.max_gathered, options.prefetch,
                                                 options.reshard_after_forward});
@@ -120,8 +149,10 @@ void Parallel::Engine::make_units(nn::Module& model) {
   for (const detail::Unit* unit : order) {
     for (const auto& flat : unit->flats) {
       if (!flat->trained()) continue;
-      sums_.push_back(std::make_unique<detail::GradientSum>(*flat, mesh_, plan.gradients,
-                                                            order_of(plan, options), leaves));
+      const DType result =
+          flat->has_masters() && options.reduce_dtype ? *options.reduce_dtype : flat->dtype();
+      sums_.push_back(std::make_unique<detail::GradientSum>(
+          *flat, mesh_, plan.gradients, order_of(plan, options), leaves, result));
     }
   }
 }
@@ -148,17 +179,9 @@ void Parallel::Engine::list_parameter(size_t sum, size_t entry) {
   all_.push_back(std::move(known));
   places_.push_back({sum, entry});
   const size_t parameter = all_.size() - 1;
-  if (mesh_.shards() == 1 && !flat.sharded()) {
-    listed_.push_back({sum, entry, parameter, 0, whole.parameter});
-    return;
-  }
   const auto mine = flat.in_shard(whole, mesh_.shard_index());
-  if (mine.begin == mine.end) return;
-  const int64_t from = whole.offset + mine.begin - flat.shard_begin();
-  const Tensor part =
-      view_of(flat.shard_storage(), flat.shard_byte() + from * size_of(flat.dtype()),
-              Shape{mine.end - mine.begin}, Strides{1}, flat.dtype());
-  listed_.push_back({sum, entry, parameter, mine.begin, part.set_requires_grad()});
+  if (mesh_.shards() > 1 && mine.begin == mine.end) return;
+  listed_.push_back({sum, entry, parameter, mine.begin, flat.stepped(whole)});
 }
 
 std::vector<NamedTensor> Parallel::Engine::listed() const {
@@ -188,21 +211,28 @@ void Parallel::Engine::watch_gradients() {
 void Parallel::Engine::with_full_parameters(const Function<void()>& f, bool keep) {
   WEFT_CHECK(phase_ != Phase::in_shard, "parallel",
              "expected with_full_parameters() outside of a shard, got it within one");
-  if (!gatherer_) {
-    f();
-    return;
-  }
-  struct ReleaseAtEnd {
-    detail::Gatherer& gatherer;
-    ~ReleaseAtEnd() { gatherer.release_all(); }
-  } release_at_end{*gatherer_};
-  gatherer_->hold_all();
+  const auto each_flat = [this](const auto& visit) {
+    for (const auto& unit : units_) {
+      for (const auto& flat : unit->flats)
+        visit(*flat);
+    }
+  };
+  const auto hide = [&] {
+    each_flat([](detail::Flat& flat) { flat.hide_masters(); });
+    if (gatherer_) gatherer_->release_all();
+  };
+  struct AtEnd {
+    const decltype(hide)& run;
+    ~AtEnd() { run(); }
+  } hide_at_end{hide};
+  if (gatherer_) gatherer_->hold_all();
+  each_flat([this](detail::Flat& flat) { flat.show_masters(mesh_); });
   f();
-  if (!keep) return;
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats)
-      flat->keep_shard();
-  }
+  if (!keep && mesh_.shards() > 1) return;  // where parameters rest whole, changes stay anyway
+  each_flat([](detail::Flat& flat) {
+    flat.keep_masters();
+    if (flat.sharded() && !flat.has_masters()) flat.keep_shard();
+  });
 }
 
 Parallel::StateBytes Parallel::Engine::state_bytes() const {
@@ -214,13 +244,19 @@ Parallel::StateBytes Parallel::Engine::state_bytes() const {
       const bool sharded = flat->sharded();
       const int64_t length = sharded ? flat->shard_length() : flat->length();
       bytes.parameters += length * width;
-      int64_t copies = sharded ? 1 : pieces;
+      int64_t padded = (sharded ? 1 : pieces) * width;  // bytes an element that padding has, too
       if (flat->trained()) {
-        const bool whole = plan.gradients == Rest::replicated;
-        bytes.gradients += (whole ? flat->length() : flat->shard_length()) * width;
-        copies += whole ? pieces : 1;
+        const bool whole = plan.gradients == Rest::replicated || pieces == 1;
+        const bool wide = flat->has_masters() && options.reduce_dtype == f32;
+        const int64_t of_sums = wide ? size_of(f32) : whole ? 0 : width;
+        bytes.gradients += (whole ? flat->length() * width : 0) + flat->shard_length() * of_sums;
+        padded += (whole ? pieces * width : 0) + of_sums;
       }
-      bytes.padding += (flat->length() - flat->used_length()) * copies / pieces * width;
+      if (flat->has_masters()) {
+        bytes.masters += flat->shard_length() * size_of(f32);
+        padded += size_of(f32);
+      }
+      bytes.padding += (flat->length() - flat->used_length()) * padded / pieces;
     }
   }
   return bytes;

@@ -28,6 +28,7 @@ class Parallel::Engine final : public optim::Sharding {
   const Mesh& mesh() const { return mesh_; }
 
   // optim::Sharding
+  void optimizer_made() override { has_optimizer_ = true; }
   void before_step() override;
   void after_step() override;
   void finish_gradients() override;
@@ -56,6 +57,7 @@ class Parallel::Engine final : public optim::Sharding {
   };
 
   void check_options() const;
+  void check_dtypes() const;
   void check_model(const nn::Module& model) const;
   void make_units(nn::Module& model);
   void list_parameters(const nn::Module& model);
@@ -67,18 +69,26 @@ class Parallel::Engine final : public optim::Sharding {
   void gradient_landed(size_t sum, size_t entry);
   // Completes sums in their order: those that are whole, or all of them.
   void advance(bool all);
+  detail::GradientSum& in_order(size_t at) { return *sums_[order_[at]]; }
   void end_shard();
-  // Losses, and which parameters had a gradient, from every rank to every rank.
+  // Losses, and which parameters had a gradient, from every rank to every rank; and the order of
+  // sums from rank 0.
   void share_facts();
+  void follow_order();
   void hand_out_gradients();
   void drop_gradients();
+  void spread_parameters();
   bool used_anywhere(const Listed& listed) const {
     return facts_[static_cast<size_t>(leaves) + listed.parameter] != 0;
   }
 
   Mesh mesh_;
   std::vector<std::unique_ptr<detail::Unit>> units_;
-  std::vector<std::unique_ptr<detail::GradientSum>> sums_;  // in the order they become ready
+  std::vector<std::unique_ptr<detail::GradientSum>> sums_;
+  // In which sums are completed, the same on all ranks: at first that of a backward through modules
+  // as the model lists them, then that in which those of rank 0 became whole in the last step.
+  std::vector<size_t> order_;
+  std::vector<size_t> ready_;  // those that are whole in this shard, in the order they became so
   std::optional<detail::BufferMean> buffers_;
   std::optional<detail::Gatherer> gatherer_;  // where parameters rest sharded
 
@@ -98,9 +108,9 @@ class Parallel::Engine final : public optim::Sharding {
   size_t round_ = 0;     // shards that have ended
   size_t advanced_ = 0;  // sums that are complete in this shard
   bool has_samples_ = true;
-  std::vector<double> facts_;  // the losses of all shards, then uses of all parameters
+  std::vector<double> facts_;  // losses of all shards, uses of all parameters, places in order_
   int64_t steps_finished_ = 0;
-  int64_t optimizer_steps_ = 0;
+  bool has_optimizer_ = false;
 };
 
 }  // namespace weft::dist

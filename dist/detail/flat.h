@@ -1,5 +1,9 @@
 // A flat buffer: the parameters of one unit that share a dtype and are all trained or all frozen,
 // laid end to end. Each parameter becomes a view into it, so that communication needs no packing.
+//
+// With mixed precision the buffer is of 16 bits, which the model computes with and ranks gather;
+// this rank keeps its shard of the f32 values (masters) beside it, which optimizers step, and which
+// are rounded into the buffer's shard after the step.
 #pragma once
 
 #include "core/reserved.h"
@@ -25,10 +29,12 @@ class Flat {
   };
 
   // Takes the parameters' values over and points them into the buffer. Where P is sharded, keeps
-  // this rank's shard only, and the parameters have no values until gathered. `parameters` have one
-  // dtype; those with gaps in memory become row-major.
+  // this rank's shard only, and the parameters have no values until gathered: so on a mesh of one
+  // shard they just rest. `parameters` have one dtype; those with gaps in memory become row-major.
+  // `computed`: the 16-bit dtype that they are to have from now on; those of f64 and of no floating
+  // dtype keep theirs.
   Flat(std::string unit, const std::vector<NamedTensor>& parameters, const Mesh& mesh,
-       Rest parameters_rest);
+       Rest parameters_rest, std::optional<DType> computed = {});
   Flat(const Flat&) = delete;
   Flat& operator=(const Flat&) = delete;
 
@@ -52,6 +58,20 @@ class Flat {
   // What a view of the shard is made of, and the byte the shard begins at in it.
   const Ref<Storage>& shard_storage() const { return resting_; }
   int64_t shard_byte() const { return sharded_ ? 0 : shard_begin() * size_of(dtype_); }
+  // What an optimizer steps of a parameter: this rank's elements of it, or of its masters. On a
+  // mesh of one shard they have the parameter's shape, and without masters are the parameter.
+  Tensor stepped(const Entry& entry) const;
+
+  // ---- masters ----
+  bool has_masters() const { return static_cast<bool>(masters_); }
+  DType stepped_dtype() const { return masters_ ? f32 : dtype_; }
+  // Rounds them into the shard.
+  void round_masters() const;
+  // Makes the parameters views of the f32 values of all shards (a collective along the shard axis),
+  // and of the 16-bit ones again. In between, whoever has changed them takes his shard over.
+  void show_masters(const Mesh& mesh);
+  void keep_masters();
+  void hide_masters() noexcept;
 
   // ---- P sharded ----
   bool sharded() const { return sharded_; }
@@ -72,7 +92,8 @@ class Flat {
   Interval in_shard(const Entry& entry, int64_t index) const;
 
  private:
-  void point_at(const Ref<Storage>& storage);
+  void point_at(const Ref<Storage>& storage, DType dtype);
+  void fill(const Ref<Storage>& storage, DType dtype, bool deferred_too);
 
   std::string unit_;
   std::vector<Entry> entries_;
@@ -85,6 +106,8 @@ class Flat {
   int64_t used_length_ = 0;
   Ref<Storage> resting_;  // the whole, or the shard
   std::optional<ReservedMemory> gathered_;
+  Ref<Storage> masters_;  // of the shard
+  Ref<Storage> shown_;    // of all
 };
 
 }  // namespace weft::dist::detail

@@ -38,11 +38,14 @@ void Gatherer::start(Unit& unit) {
   if (unit.state != Unit::State::dropped) return;
   unit.state = Unit::State::coming;
   try {
-    for (const auto& flat : unit.flats)
-      flat->take();
-    for (const auto& flat : unit.flats)
-      unit.handles.push_back(
-          mesh_.gather().start(gather_move(flat->shard(), flat->whole(), flat->tag())));
+    for (const auto& flat : unit.flats) {
+      if (comes(*flat)) flat->take();
+    }
+    for (const auto& flat : unit.flats) {
+      if (comes(*flat))
+        unit.handles.push_back(
+            mesh_.gather().start(gather_move(flat->shard(), flat->whole(), flat->tag())));
+    }
   } catch (...) {
     drop(unit);
     throw;
@@ -60,8 +63,9 @@ void Gatherer::need(Unit& unit) {
     throw;
   }
   unit.handles.clear();
-  for (const auto& flat : unit.flats)
-    flat->point();
+  for (const auto& flat : unit.flats) {
+    if (comes(*flat)) flat->point();
+  }
   unit.state = Unit::State::here;
 }
 
@@ -76,11 +80,11 @@ void Gatherer::drop(Unit& unit) noexcept {
 }
 
 void Gatherer::hold_all() {
+  holding_ = true;
   for (Unit* unit : units_)
     start(*unit);
   for (Unit* unit : units_)
     need(*unit);
-  holding_ = true;
 }
 
 void Gatherer::release_all() noexcept {

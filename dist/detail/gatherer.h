@@ -40,7 +40,8 @@ class Gatherer {
 
   // Drops whatever is still gathered.
   void end_shard();
-  // Gathers all units, and keeps them however often the model runs, until release_all().
+  // Gathers all units, and keeps them however often the model runs, until release_all(); all but
+  // what has masters, which are shown in place of it.
   void hold_all();
   void release_all() noexcept;
 
@@ -52,6 +53,7 @@ class Gatherer {
   void before_backward(Unit& unit);
   void start(Unit& unit);
   void need(Unit& unit);
+  bool comes(const Flat& flat) const { return !holding_ || !flat.has_masters(); }
   void prefetch(const Unit& unit, int step);
 
   const Mesh& mesh_;

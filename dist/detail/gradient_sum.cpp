@@ -1,8 +1,10 @@
 #include "dist/detail/gradient_sum.h"
 
+#include "autograd/grad_mode.h"
 #include "dist/detail/settle.h"
 #include "dist/redistribute.h"
 #include "dist/tree.h"
+#include "ops/copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,25 +16,28 @@ bool is_16_bit(DType dtype) {
   return dtype == f16 || dtype == bf16;
 }
 
+// Whether there are sums that are added to others later on.
+bool adds_in_stages(const Mesh& mesh, int64_t leaves) {
+  return leaves > mesh.world().size() || (mesh.shards() > 1 && mesh.replicas() > 1);
+}
+
 }  // namespace
 
 GradientSum::GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrder order,
-                         int64_t leaves)
+                         int64_t leaves, DType result)
     : flat_(flat),
       mesh_(mesh),
       rest_(mesh.shards() == 1 ? Rest::replicated : rest),
       order_(order),
       leaves_(leaves),
-      sum_dtype_(is_16_bit(flat.dtype()) && leaves > mesh.world().size() ? f32 : flat.dtype()),
+      sum_dtype_(is_16_bit(flat.dtype()) && adds_in_stages(mesh, leaves) ? f32 : flat.dtype()),
+      result_dtype_(result),
       landed_(flat.entries().size()),
       used_(flat.entries().size()) {
   // Memory that rests between steps is there from the start: what a strategy needs is known before
   // the first step.
-  if (rest_ == Rest::replicated) {
-    landing_ = allocate(flat.length(), flat.dtype());
-  } else {
-    resident_ = allocate(flat.shard_length(), flat.dtype());
-  }
+  if (rest_ == Rest::replicated) landing_ = allocate(flat.length(), flat.dtype());
+  if (keeps_result()) resident_ = allocate(flat.shard_length(), result_dtype_);
 }
 
 GradientSum::~GradientSum() {
@@ -43,6 +48,11 @@ Ref<Storage> GradientSum::allocate(int64_t elements, DType dtype) const {
   const CategoryScope category(Category::gradients);
   Communicator& axis = mesh_.shards() > 1 ? mesh_.shard() : mesh_.replicate();
   return axis.allocate(elements * size_of(dtype));
+}
+
+bool GradientSum::is_landing(const Held& held) const {
+  return held.dtype == flat_.dtype() &&
+         held.storage->bytes() == flat_.length() * size_of(held.dtype);
 }
 
 Elements GradientSum::elements(const Held& held, int64_t count) const {
@@ -108,13 +118,17 @@ void GradientSum::begin_step() {
 void GradientSum::abandon() {
   replicate_due_ = false;
   wait();
-  if (!held_.empty() && held_.front().dtype == flat_.dtype()) {
-    if (rest_ == Rest::replicated && !landing_) landing_ = held_.front().storage;
-    if (rest_ == Rest::sharded &&
-        held_.front().storage->bytes() == flat_.shard_length() * size_of(flat_.dtype()))
-      resident_ = held_.front().storage;
+  if (!held_.empty()) {
+    const Held& first = held_.front();
+    if (rest_ == Rest::replicated && !landing_ && is_landing(first)) {
+      landing_ = first.storage;
+    } else if (keeps_result() && !resident_ && first.dtype == result_dtype_ &&
+               first.storage->bytes() == flat_.shard_length() * size_of(result_dtype_)) {
+      resident_ = first.storage;
+    }
   }
   held_.clear();
+  drop_result();
 }
 
 // ---- sums ----
@@ -179,7 +193,7 @@ void GradientSum::add_up(Held fresh) {
 void GradientSum::start_shard_axis(std::vector<Held> parts, std::vector<Held> pending, bool last,
                                    std::span<const Node> sums) {
   const bool final = last && mesh_.replicas() == 1;
-  const DType dtype = final ? flat_.dtype() : sum_dtype_;
+  const DType dtype = final ? result_dtype_ : sum_dtype_;
   const int64_t length = flat_.shard_length();
   for (const Node node : sums) {
     Held result{node, {}, 0, dtype};
@@ -191,16 +205,17 @@ void GradientSum::start_shard_axis(std::vector<Held> parts, std::vector<Held> pe
     } else if (rest_ == Rest::replicated && held_.empty() && parts.front().dtype == dtype) {
       result.storage = parts.front().storage;
       result.byte = flat_.shard_begin() * size_of(dtype);
-    } else if (resident_ && dtype == flat_.dtype()) {
+    } else if (resident_ && dtype == result_dtype_) {
       result.storage = std::exchange(resident_, {});
     } else {
       result.storage = allocate(length, dtype);
     }
     held_.push_back(std::move(result));
   }
-  handle_ =
-      mesh_.shard().start(sum_slice_move(parts_of(parts, flat_.length()), parts_of(pending, length),
-                                         parts_of(held_, length), leaves_, flat_.tag()));
+  Call move = sum_slice_move(parts_of(parts, flat_.length()), parts_of(pending, length),
+                             parts_of(held_, length), leaves_, flat_.tag());
+  if (order_ == ShardOrder::strided) move.parts_dtype = flat_.dtype();  // a ghost brings none
+  handle_ = mesh_.shard().start(move);
   in_flight_ = std::move(parts);
   in_flight_.insert(in_flight_.end(), std::make_move_iterator(pending.begin()),
                     std::make_move_iterator(pending.end()));
@@ -210,15 +225,15 @@ void GradientSum::start_shard_axis(std::vector<Held> parts, std::vector<Held> pe
 // From what this replica has to the sum over all of them.
 void GradientSum::start_replicate_axis() {
   const int64_t length = mesh_.shards() == 1 ? flat_.length() : flat_.shard_length();
-  if (mesh_.replicas() == 1 && held_.front().dtype == flat_.dtype()) return;  // one rank: done
-  Held result{root_of(leaves_), {}, 0, flat_.dtype()};
-  if (held_.front().dtype == flat_.dtype()) {
+  if (mesh_.replicas() == 1 && held_.front().dtype == result_dtype_) return;  // one rank: done
+  Held result{root_of(leaves_), {}, 0, result_dtype_};
+  if (held_.front().dtype == result_dtype_) {
     result.storage = held_.front().storage;
     result.byte = held_.front().byte;
-  } else if (landing_) {
+  } else if (landing_ && result_dtype_ == flat_.dtype()) {
     result.storage = std::exchange(landing_, {});
   } else {
-    result.storage = resident_ ? std::exchange(resident_, {}) : allocate(length, flat_.dtype());
+    result.storage = resident_ ? std::exchange(resident_, {}) : allocate(length, result_dtype_);
   }
   handle_ = mesh_.replicate().start(
       sum_move(parts_of(held_, length), parts_of({result}, length), leaves_, flat_.tag()));
@@ -228,11 +243,36 @@ void GradientSum::start_replicate_axis() {
 
 void GradientSum::wait() {
   if (handle_.valid()) std::exchange(handle_, {}).wait();
-  in_flight_.clear();
+  let_go();
   if (!std::exchange(replicate_due_, false)) return;
   start_replicate_axis();
   if (handle_.valid()) std::exchange(handle_, {}).wait();
-  in_flight_.clear();
+  let_go();
+}
+
+// Of what a call that has ended has read. A landing buffer that is to rest stays.
+void GradientSum::let_go() {
+  for (const Held& read : std::exchange(in_flight_, {})) {
+    const bool in_use = std::any_of(held_.begin(), held_.end(),
+                                    [&](const Held& held) { return held.storage == read.storage; });
+    if (rest_ == Rest::replicated && !landing_ && !in_use && is_landing(read))
+      landing_ = read.storage;
+  }
+}
+
+Tensor GradientSum::result() {
+  const Held& sums = held_.front();
+  const Shape shape{flat_.shard_length()};
+  const Tensor narrow = view_of(sums.storage, sums.byte, shape, Strides{1}, sums.dtype);
+  const DType wanted = flat_.stepped_dtype();
+  if (sums.dtype == wanted) return narrow;
+  const CategoryScope category(Category::gradients);
+  if (!widened_) {
+    widened_ = Storage::allocate(shape.numel() * size_of(wanted));
+    const NoGrad no_grad;
+    copy_(view_of(widened_, 0, shape, Strides{1}, wanted), narrow);
+  }
+  return view_of(widened_, 0, shape, Strides{1}, wanted);
 }
 
 }  // namespace weft::dist::detail

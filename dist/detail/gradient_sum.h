@@ -11,8 +11,10 @@ namespace weft::dist::detail {
 class GradientSum {
  public:
   // `rest`: whether a buffer of full length stays between steps. `order`: whether the shard axis
-  // communicates once a step, or in every round.
-  GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrder order, int64_t leaves);
+  // communicates once a step, or in every round. `result`: the dtype of the sums in the end; on the
+  // way those of 16-bit gradients are in f32.
+  GradientSum(const Flat& flat, const Mesh& mesh, Rest rest, ShardOrder order, int64_t leaves,
+              DType result);
   ~GradientSum();
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
@@ -39,8 +41,10 @@ class GradientSum {
   // ---- one step ----
   void begin_shard();
   void begin_step();
-  const Ref<Storage>& result_storage() const { return held_.front().storage; }
-  int64_t result_byte() const { return held_.front().byte; }
+  // The sums of this rank's shard in the dtype that is stepped: widened, where they are of fewer
+  // bits than masters, until drop_result().
+  Tensor result();
+  void drop_result() { widened_ = {}; }
   // Which entries had a gradient in any of this rank's shards.
   const std::vector<bool>& used() const { return used_; }
   // Forgets a step that did not end.
@@ -55,6 +59,10 @@ class GradientSum {
     DType dtype = f32;
   };
 
+  // Whether the sums in the end have memory of their own between steps.
+  bool keeps_result() const { return rest_ == Rest::sharded || result_dtype_ != flat_.dtype(); }
+  bool is_landing(const Held& held) const;
+  void let_go();
   Ref<Storage> allocate(int64_t elements, DType dtype) const;
   Elements elements(const Held& held, int64_t count) const;
   std::vector<Part> parts_of(const std::vector<Held>& held, int64_t count) const;
@@ -69,7 +77,8 @@ class GradientSum {
   Rest rest_;
   ShardOrder order_;
   int64_t leaves_;
-  DType sum_dtype_;  // of sums that are not final
+  DType sum_dtype_;     // of sums that are not final
+  DType result_dtype_;  // of those that are
 
   Ref<Storage> landing_;
   std::vector<bool> landed_;
@@ -80,6 +89,7 @@ class GradientSum {
   std::vector<Held> held_;  // sums so far: of full length before the shard axis, else of a shard
   std::vector<Held> in_flight_;  // what a started call reads besides
   Ref<Storage> resident_;        // memory kept from step to step
+  Ref<Storage> widened_;
   Handle handle_;
   bool replicate_due_ = false;
 };

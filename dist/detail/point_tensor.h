@@ -1,4 +1,4 @@
-// Makes a tensor, behind all of its handles, a view of other memory.
+// Makes a tensor, behind all of its handles, a view of other memory, possibly of another dtype.
 #pragma once
 
 #include "core/tensor.h"
@@ -12,6 +12,7 @@ inline void point_tensor(const Tensor& tensor, const Tensor& view) {
   body.shape = view.shape();
   body.strides = view.strides();
   body.numel = view.numel();
+  body.dtype = view.dtype();
   body.contiguous = view.is_contiguous();
 }
 

@@ -20,7 +20,7 @@ constexpr size_t kLandingBuffers = 2;
 
 void Parallel::Engine::begin_step(uint64_t step) {
   // An optimizer over the model's own tensors would find no gradients, and train nothing.
-  WEFT_CHECK(optimizer_steps_ > 0 || steps_finished_ < 2, "parallel",
+  WEFT_CHECK(has_optimizer_ || steps_finished_ < 2, "parallel",
              "expected an optimizer over parallel.parameters(), got two steps without one");
   const bool came_to_nothing = named_ && phase_ != Phase::idle;
   drop_gradients();
@@ -62,6 +62,7 @@ void Parallel::Engine::begin_implicit_step() {
 void Parallel::Engine::open_shard(bool has_samples) {
   for (const auto& sum : sums_)
     sum->begin_shard();
+  ready_.clear();
   has_samples_ = has_samples;
   advanced_ = 0;
   phase_ = Phase::in_shard;
@@ -82,19 +83,21 @@ void Parallel::Engine::gradient_landed(size_t sum, size_t entry) {
              "gradient of ",
              at.flat().entries()[entry].name);
   at.landed(entry);
+  if (!at.whole()) return;
+  ready_.push_back(sum);
   advance(false);
 }
 
 void Parallel::Engine::advance(bool all) {
   const Shard& shard = shards[round_];
   const bool last = round_ + 1 == shards.size();
-  for (; advanced_ < sums_.size() && (all || sums_[advanced_]->whole()); ++advanced_) {
-    detail::GradientSum& sum = *sums_[advanced_];
+  for (; advanced_ < sums_.size() && (all || in_order(advanced_).whole()); ++advanced_) {
+    detail::GradientSum& sum = in_order(advanced_);
     sum.complete(shard, static_cast<int64_t>(round_), last);
     for (const auto& entry : sum.flat().entries())
       entry.parameter.set_grad({});
     if (plan.gradients == Rest::sharded && advanced_ + 1 >= kLandingBuffers)
-      sums_[advanced_ + 1 - kLandingBuffers]->wait();
+      in_order(advanced_ + 1 - kLandingBuffers).wait();
   }
 }
 
@@ -119,6 +122,7 @@ void Parallel::Engine::finish_gradients() {
     sum->wait();
   buffers_->finish();
   share_facts();
+  follow_order();
   hand_out_gradients();
   ++steps_finished_;
   phase_ = Phase::finished;
@@ -129,28 +133,40 @@ void Parallel::Engine::share_facts() {
     if (sums_[places_[i].sum]->used()[places_[i].entry])
       facts_[static_cast<size_t>(leaves) + i] = 1;
   }
+  if (comm.rank() == 0) {
+    std::vector<size_t> observed = ready_;
+    for (const size_t sum : order_) {
+      if (!sums_[sum]->whole()) observed.push_back(sum);  // last, as they were
+    }
+    for (size_t at = 0; at < observed.size(); ++at)
+      facts_[static_cast<size_t>(leaves) + all_.size() + observed[at]] = static_cast<double>(at);
+  }
   // Each loss comes from one rank: adding zeros to it changes nothing.
   comm.all_reduce({facts_.data(), static_cast<int64_t>(facts_.size()), f64}, ReduceOp::sum,
                   {"losses"});
 }
 
+void Parallel::Engine::follow_order() {
+  for (size_t sum = 0; sum < sums_.size(); ++sum) {
+    const double at = facts_[static_cast<size_t>(leaves) + all_.size() + sum];
+    order_[static_cast<size_t>(at)] = sum;
+  }
+}
+
 void Parallel::Engine::hand_out_gradients() {
   const NoGrad no_grad;
+  std::vector<Tensor> results;
   for (const auto& sum : sums_) {
-    if (!options.mean_over_shards || leaves == 1) continue;
-    const detail::Flat& flat = sum->flat();
-    mul_(view_of(sum->result_storage(), sum->result_byte(), {flat.shard_length()}, Strides{1},
-                 flat.dtype()),
-         1.0 / static_cast<double>(leaves));
+    results.push_back(sum->result());
+    if (options.mean_over_shards && leaves > 1)
+      mul_(results.back(), 1.0 / static_cast<double>(leaves));
   }
   for (const Listed& listed : listed_) {
     if (!used_anywhere(listed)) continue;
-    const detail::GradientSum& sum = *sums_[listed.sum];
-    const detail::Flat& flat = sum.flat();
+    const detail::Flat& flat = sums_[listed.sum]->flat();
     const int64_t from = flat.entries()[listed.entry].offset + listed.begin - flat.shard_begin();
-    listed.tensor.set_grad(view_of(sum.result_storage(),
-                                   sum.result_byte() + from * size_of(flat.dtype()),
-                                   listed.tensor.shape(), listed.tensor.strides(), flat.dtype()));
+    listed.tensor.set_grad(
+        alias(results[listed.sum], listed.tensor.shape(), listed.tensor.strides(), from));
   }
 }
 
@@ -160,6 +176,7 @@ void Parallel::Engine::drop_gradients() {
   for (const auto& sum : sums_) {
     for (const auto& entry : sum->flat().entries())
       entry.parameter.set_grad({});
+    sum->drop_result();
   }
 }
 
@@ -173,16 +190,22 @@ void Parallel::Engine::before_step() {
   finish_gradients();
 }
 
-// The step has used the gradients up; where optimizer state is sharded and parameters are not,
-// every rank now gets what the others have written.
+// The step has used the gradients up.
 void Parallel::Engine::after_step() {
-  ++optimizer_steps_;
   drop_gradients();
   phase_ = Phase::idle;
-  if (plan.parameters == Rest::sharded || mesh_.shards() == 1) return;
+  spread_parameters();
+}
+
+// The model computes with what the optimizer has written: masters are rounded, and where optimizer
+// state is sharded and parameters are not, every rank gets what the others have.
+void Parallel::Engine::spread_parameters() {
+  const bool gathers = plan.parameters == Rest::replicated && mesh_.shards() > 1;
   std::vector<Handle> handles;
   for (const auto& sum : sums_) {
     const detail::Flat& flat = sum->flat();
+    flat.round_masters();
+    if (!gathers) continue;
     handles.push_back(mesh_.gather().start(gather_move(flat.shard(), flat.whole(), flat.tag())));
   }
   for (size_t i = 0; i < handles.size(); ++i) {

@@ -55,6 +55,7 @@ class TransportCommunicator::Exchange {
   void all_gather_by_host();
   void broadcast_by_host();
   std::vector<Node> nodes_of_host() const;
+  DType dtype_of_parts() const;
   DType dtype_of_sums() const;
 
   // Runs start(c, slot) for all chunks, kDepth ahead of finish(c, slot).

@@ -24,8 +24,9 @@ std::vector<Part> parts_of(const std::vector<Part>& parts, int64_t begin, int64_
 }
 
 Call sum_of(Collective collective, ReduceOp op, std::vector<Part> parts, std::vector<Part> pending,
-            std::vector<Part> results, int64_t leaves) {
+            std::vector<Part> results, int64_t leaves, DType parts_dtype) {
   Call call;
+  call.parts_dtype = parts_dtype;
   call.collective = collective;
   call.op = op;
   call.parts = std::move(parts);
@@ -55,13 +56,18 @@ std::vector<Node> TransportCommunicator::Exchange::nodes_of_host() const {
   return merged(nodes, leaves());
 }
 
-// What sums are kept in between the two: 16-bit values are rounded once, at the end. A rank without
-// parts learns from the others what theirs are.
-DType TransportCommunicator::Exchange::dtype_of_sums() const {
+// A rank without parts learns from the others what theirs are.
+DType TransportCommunicator::Exchange::dtype_of_parts() const {
   DType dtype = dtype_;
   for (int r = 0; r < size(); ++r) {
     if (envelope(r).parts > 0) dtype = static_cast<DType>(envelope(r).contract.dtype);
   }
+  return dtype;
+}
+
+// What sums are kept in between the two: 16-bit values are rounded once, at the end.
+DType TransportCommunicator::Exchange::dtype_of_sums() const {
+  const DType dtype = dtype_of_parts();
   return dtype == bf16 || dtype == f16 ? f32 : dtype;
 }
 
@@ -118,11 +124,12 @@ void TransportCommunicator::Exchange::all_reduce_by_host(const std::vector<Part>
       sums.push_back({host_nodes[static_cast<size_t>(i)], {at, round.share, dtype}});
     }
     hosts.inside->run(sum_of(Collective::reduce_scatter, call_.op,
-                             parts_of(parts, round.begin, round.share * places), {}, sums,
-                             leaves()));
-    round.carried = hosts.across->start(sum_of(
-        Collective::all_reduce, call_.op, std::move(sums), {},
-        parts_of(results, round.begin + hosts.place() * round.share, round.share), leaves()));
+                             parts_of(parts, round.begin, round.share * places), {}, sums, leaves(),
+                             dtype_of_parts()));
+    round.carried = hosts.across->start(
+        sum_of(Collective::all_reduce, call_.op, std::move(sums), {},
+               parts_of(results, round.begin + hosts.place() * round.share, round.share), leaves(),
+               dtype));
     if (number > 0) spread(rounds[static_cast<size_t>((number - 1) % 2)]);
   }
   if (number > 0) spread(rounds[static_cast<size_t>((number - 1) % 2)]);
@@ -174,10 +181,10 @@ void TransportCommunicator::Exchange::reduce_scatter_by_host() {
   for (int host = 0; host < hosts.hosts(); ++host) {
     hosts.inside->run(sum_of(Collective::reduce_scatter, call_.op,
                              parts_of(parts_, host * together, together), {},
-                             parts_of(sums, host * count_, count_), leaves()));
+                             parts_of(sums, host * count_, count_), leaves(), dtype_of_parts()));
   }
   hosts.across->run(sum_of(Collective::reduce_scatter, call_.op, std::move(sums), call_.pending,
-                           results_, leaves()));
+                           results_, leaves(), dtype));
 }
 
 void TransportCommunicator::Exchange::all_gather_by_host() {

@@ -62,8 +62,8 @@ TEST(Programs, RefuseBadValuesWithCodeTwo) {
   for (const char* command :
        {"weft bench step --model none", "weft bench nothing", "weft bench comm --bytes 10",
         "weft bench comm --bytes 8,", "weft bench comm --op all_gather --workers 3 --bytes 16",
-        "weft bench comm --backend none", "mnist --epochs 0", "mnist --lr x",
-        "mnist --no-such-flag", "mnist --workers 2 --strategy single",
+        "weft bench comm --backend none", "weft bench comm --backend mpi", "mnist --epochs 0",
+        "mnist --lr x", "mnist --no-such-flag", "mnist --workers 2 --strategy single",
         "mnist --workers 3 --global-batch 128", "mnist --workers 4 --logical-shards 2",
         "mnist --logical-shards 8 --accumulate 2", "mnist --dtype f16", "mnist --resume auto",
         "mnist --accumulate 3", "mnist --memory-limit 0"}) {

@@ -252,6 +252,36 @@ TEST_F(Run, AnAppRefusesWhatContradictsItself) {
               HasSubstr("expected one rank for the backend thread, got 2"));
 }
 
+// Ranks that a launcher has started with different flags find out before they begin.
+TEST_F(Run, RanksOfDifferentFlagsNameTheFlag) {
+  int port = 20000 + getpid() % 10000;
+  const auto together = [&](const std::string& first, const std::string& second) {
+    const Result result =
+        shell("export MASTER_PORT=" + std::to_string(++port) +
+              " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2\n(RANK=1 LOCAL_RANK=1 " + kProgram + " " + second +
+              " > other 2>&1; echo code $? >> other) &\nRANK=0 LOCAL_RANK=0 " + kProgram + " " +
+              first + " 2>&1; echo code $?; wait");
+    return std::pair(result.output, read("other"));
+  };
+  const auto differs = [&](const std::string& first, const std::string& second,
+                           const std::string& text) {
+    const auto [output, other] = together(first, second);
+    for (const std::string& each : {output, other}) {
+      EXPECT_THAT(each, HasSubstr("[flags] expected the same on every rank, got " + text));
+      EXPECT_THAT(each, HasSubstr("code 1\n"));
+    }
+  };
+  differs("--strategy zero1", "--strategy fsdp",
+          "--strategy fsdp on rank 1 where rank 0 has --strategy zero1");
+  differs("", "--export model", "--export on rank 1 where rank 0 has no --export");
+  differs("--lr 0.5", "", "--lr 0.1 on rank 1 where rank 0 has --lr 0.5");
+  // What may differ, or comes to the same.
+  const auto [output, other] =
+      together("--strategy ddp --threads 1 --export a", "--export b --quiet");
+  EXPECT_THAT(output, HasSubstr("code 0\n"));
+  EXPECT_THAT(other, HasSubstr("code 0\n"));
+}
+
 TEST_F(Run, ARankThatFailsIsNamedByAll) {
   struct Case {
     const char* act;

@@ -56,9 +56,11 @@ class Training : public testing::Test {
   ~Training() override { std::filesystem::remove_all(folder_); }
 
   int run(const std::string& command) {
+    return run_only(command + " --export " + folder_ + "/export");
+  }
+  int run_only(const std::string& command) {
     const std::string line = std::string(WEFT_BIN_DIR) + "/" + command + " --run-dir " + folder_ +
-                             "/run --export " + folder_ + "/export --quiet > " + folder_ +
-                             "/output 2>&1";
+                             "/run --quiet > " + folder_ + "/output 2>&1";
     const int status = std::system(line.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -114,6 +116,21 @@ TEST_F(Training, OfAGptGivesTheSameBitsOnAnyRanks) {
       std::string(WEFT_TESTS_DIR) + "/../LICENSE");
 }
 
+TEST_F(Training, InBf16GivesTheSameBitsOnAnyRanks) {
+  expect_same_bits(
+      "mnist --model cnn --dtype bf16 --threads 1 --logical-shards 4 --global-batch 40 --epochs 1 "
+      "--optimizer adamw --lr 1e-3 --data " +
+      folder_);
+  // What is exported are the f32 values, which any run can begin from.
+  std::filesystem::rename(folder_ + "/export", folder_ + "/begin");
+  const std::string from = "mnist --model cnn --threads 1 --global-batch 40 --steps 1 --init " +
+                           folder_ + "/begin --data " + folder_;
+  EXPECT_EQ(run(from), 0) << output();
+  EXPECT_EQ(run(from + " --dtype bf16 --workers 2 --strategy fsdp"), 0) << output();
+  const auto told = result().at("ranks").at(1).at("state_bytes");
+  EXPECT_EQ(told.at("masters"), 2 * told.at("parameters").get<int64_t>());
+}
+
 TEST_F(Training, ResultTellsMemoryAndTrafficOfEveryRank) {
   const std::string command =
       "mnist --model mlp --threads 1 --global-batch 40 --steps 3 "
@@ -163,6 +180,38 @@ TEST_F(Training, ShardedTrainsWhereReplicatedHasNoMemory) {
   EXPECT_NE(output().find("optimizer"), std::string::npos) << output();  // the ledger
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/export"));
   EXPECT_EQ(run(command + "fsdp"), 0) << output();
+}
+
+// A model that no rank has the memory to hold whole is built and trained, also from given weights.
+TEST_F(Training, ModelLargerThanAnyRank) {
+  const std::string command =
+      "gpt --layers 24 --width 64 --heads 2 --context 8 --threads 1 --global-batch 8 --steps 2 "
+      "--logical-shards 8 --optimizer adamw --sample 0 --data " +
+      std::string(WEFT_TESTS_DIR) + "/../LICENSE";
+  const auto losses = [&] {
+    auto all = bits();
+    all.resize(2);
+    return all;
+  };
+  ASSERT_EQ(run(command), 0) << output();
+  const auto alone = losses();
+  const int64_t whole = 4 * result().at("parameters").get<int64_t>();
+  const std::string begin = folder_ + "/begin";
+  std::filesystem::rename(folder_ + "/export", begin);
+  ASSERT_EQ(run(command + " --init " + begin), 0) << output();
+  const auto alone_from = losses();
+  EXPECT_NE(alone_from, alone);
+  const std::string little = command + " --workers 8 --memory-limit 4.5MB";
+  ASSERT_GT(whole, 4'500'000);
+  EXPECT_EQ(run_only(little + " --strategy zero2"), 1);
+  EXPECT_NE(output().find("parameters"), std::string::npos) << output();  // the ledger
+  ASSERT_EQ(run_only(little + " --strategy fsdp"), 0) << output();
+  EXPECT_EQ(losses(), alone);
+  ASSERT_EQ(run_only(little + " --strategy fsdp --init " + begin), 0) << output();
+  EXPECT_EQ(losses(), alone_from);
+  // Weights that do not fit are refused with all that is wrong.
+  EXPECT_EQ(run_only(little + " --strategy fsdp --untied --init " + begin), 1);
+  EXPECT_NE(output().find("missing: head.weight"), std::string::npos) << output();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -165,6 +166,52 @@ TEST(Hooks, AGradientLandsInItsHome) {
   set_grad_home(x, {});
   backward(sum(x));
   EXPECT_FALSE(x.grad().storage() == flat.storage());
+}
+
+// An operator that can writes a gradient straight into the home, but only where nobody else adds to
+// it or looks at it before.
+TEST(Hooks, AGradientIsMadeInItsHome) {
+  const Tensor x = test::normal({4, 3});
+  const Tensor w = test::leaf({2, 3});
+  const auto gradient = [&](const std::function<Tensor()>& loss) {
+    w.set_grad({});
+    backward(loss());
+    return w.grad();
+  };
+  const auto once = [&] { return sum(square(linear(x, w, {}))); };
+  const auto twice = [&] { return once() + sum(exp(linear(x, w, {}))); };
+  const Tensor plain_once = gradient(once);
+  const Tensor plain_twice = gradient(twice);
+
+  const Tensor flat = full({8}, 5, {f64});
+  std::vector<double> before_hooks;
+  set_grad_home(w, [&] { return alias(flat, {2, 3}, {3, 1}, 1); });
+  for (int i = 0; i < 2; ++i) {
+    test::expect_near(gradient(once), plain_once, 0);
+    EXPECT_TRUE(w.grad().storage() == flat.storage());
+    test::expect_near(gradient(twice), plain_twice, 0);
+    EXPECT_TRUE(w.grad().storage() == flat.storage());
+  }
+  // A hook sees a gradient before it lands.
+  const HookId hook = add_grad_hook(w, [&](const Tensor& g) {
+    EXPECT_FALSE(g.storage() == flat.storage());
+    return g * 2.0;
+  });
+  test::expect_near(gradient(once), plain_once * 2.0, 0);
+  EXPECT_TRUE(w.grad().storage() == flat.storage());
+  remove_hook(w, hook);
+  // A second backward adds.
+  gradient(once);
+  backward(once());
+  test::expect_near(w.grad(), plain_once * 2.0, 0);
+  // Gradients that are asked for land nowhere.
+  w.set_grad({});
+  const std::vector<Tensor> asked = gradients(once(), std::span(&w, 1));
+  test::expect_near(asked.front(), plain_once, 0);
+  EXPECT_FALSE(asked.front().storage() == flat.storage());
+  EXPECT_FALSE(w.grad().defined());
+  EXPECT_EQ(flat.to_vector<double>().front(), 5);
+  EXPECT_EQ(flat.to_vector<double>().back(), 5);
 }
 
 TEST(Hooks, ThatThrowLeaveBackward) {

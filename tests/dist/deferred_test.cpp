@@ -8,6 +8,9 @@
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 namespace weft::test {
 namespace {
@@ -128,6 +131,33 @@ TEST(Deferred, NoRankEverHoldsTheWholeModel) {
   EXPECT_GE(peak_of_building(false, 4), whole);
   // The shards and gradients of shards that rest, and one unit at a time.
   EXPECT_EQ(peak_of_building(true, 4), std::max(whole / 4 + unit, 2 * whole / 4));
+}
+
+// Values that a state gives are taken when values are made, one parameter at a time.
+TEST(Deferred, TakesGivenValues) {
+  for (const char* strategy : {"single", "ddp", "zero2", "fsdp"}) {
+    const int ranks = strategy == std::string("single") ? 1 : 3;
+    const auto given = test_model("gpt").make();
+    const std::string path =
+        testing::TempDir() + "/weft_deferred_" + std::to_string(getpid()) + ".safetensors";
+    given->save(path);
+    dist::run_thread_ranks(ranks, [&](dist::Communicator& comm) {
+      for (const bool from_file : {true, false}) {
+        const auto model = deferred(test_model("gpt")).make();
+        if (from_file) {
+          model->load(path);
+          EXPECT_EQ(current_ledger().current_total(), 0);
+        } else {
+          model->load_state_dict(given->state_dict());
+        }
+        dist::ParallelOptions options{.strategy = strategy};
+        if (strategy == std::string("fsdp")) options.wrap.min_parameters = 300;
+        dist::Parallel parallel(*model, comm, options);
+        parallel.with_full_parameters([&] { EXPECT_EQ(digest_of(*model), digest_of(*given)); });
+      }
+    });
+    std::filesystem::remove(path);
+  }
 }
 
 TEST(Deferred, ReadingValuesThatAreNotThereIsAnError) {

@@ -53,6 +53,7 @@ class Proxy final : public optim::Sharding {
  public:
   Proxy(Ref<optim::Sharding> real, std::function<void()> strike)
       : real_(std::move(real)), strike_(std::move(strike)) {}
+  void optimizer_made() override { real_->optimizer_made(); }
   void before_step() override { real_->before_step(); }
   void after_step() override {
     strike_();

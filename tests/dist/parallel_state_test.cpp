@@ -91,9 +91,10 @@ TEST(ParallelMemory, IsWhatTheFormulaSays) {
 TEST(ParallelTraffic, IsWhatTheFormulaSays) {
   using enum dist::Collective;
   for (const int ranks : {2, 4}) {
-    // The f64 facts of a step (losses, uses) travel by all-reduce, too.
+    // The f64 facts of a step (losses, uses of two parameters, order of one buffer) travel by
+    // all-reduce, too.
     const auto facts = [&](int64_t micro) {
-      return 2 * (ranks - 1) * (ranks * micro + 2) * 8 / ranks;
+      return 2 * (ranks - 1) * (ranks * micro + 3) * 8 / ranks;
     };
     const int64_t once = 4 * kPsi * (ranks - 1) / ranks;  // Ψ (W-1)/W
     for (const int64_t k : {int64_t{1}, int64_t{2}, int64_t{4}}) {
@@ -243,6 +244,22 @@ TEST(Parallel, NamesMisuseOfAStep) {
               }
             }).find("parallel.parameters()"),
             std::string::npos);
+}
+
+// Steps may be skipped, such as after gradients that are not finite; also the first ones.
+TEST(Parallel, FirstStepsMayBeSkipped) {
+  dist::run_thread_ranks(2, [](dist::Communicator& comm) {
+    Wide model;
+    dist::Parallel parallel(model, comm, {.strategy = "zero2"});
+    optim::Sgd optimizer(parallel.parameters(), {.lr = 0.1});
+    for (uint64_t step = 0; step < 4; ++step) {
+      parallel.begin_step(step);
+      parallel.begin_shard(parallel.shards()[0]);
+      parallel.backward(sum(square(model(ones({2, 64})))));
+      parallel.finish_gradients();
+      if (step == 3) optimizer.step();
+    }
+  });
 }
 
 }  // namespace

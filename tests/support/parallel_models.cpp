@@ -191,7 +191,9 @@ Trained train(const TestModel& test, const Run& run) {
       for (const dist::Shard& shard : parallel.shards()) {
         parallel.begin_shard(shard);
         const Rows rows = test.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
-        const Tensor logits = (*model)(rows.input);
+        const bool converts = options.parameter_dtype && is_floating(rows.input.dtype());
+        const Tensor logits =
+            (*model)(converts ? to(rows.input, *options.parameter_dtype) : rows.input);
         parallel.backward(cross_entropy(logits, rows.target, {.reduction = Reduction::sum}) *
                           (1.0 / kBatch));
       }

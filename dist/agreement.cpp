@@ -1,9 +1,9 @@
-#include "dist/detail/agreement.h"
+#include "dist/agreement.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace weft::dist::detail {
+namespace weft::dist {
 namespace {
 
 constexpr int64_t kVerdict = 512;
@@ -25,9 +25,9 @@ std::vector<std::string> lines_of_rank_0(Communicator& comm,
   for (const std::string& line : lines)
     text += line + "\n";
   auto size = static_cast<int64_t>(text.size());
-  comm.broadcast({&size, 1, i64}, 0, {"model"});
+  comm.broadcast({&size, 1, i64}, 0, {"agreement"});
   text.resize(static_cast<size_t>(size));
-  comm.broadcast({text.data(), size, u8}, 0, {"model"});
+  comm.broadcast({text.data(), size, u8}, 0, {"agreement"});
   std::vector<std::string> result;
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
@@ -44,7 +44,7 @@ void check_agreement(Communicator& comm, const char* op, const std::vector<std::
   const auto mine = static_cast<int64_t>(digest_of(lines));
   std::vector<int64_t> digests(static_cast<size_t>(comm.size()));
   comm.all_gather({const_cast<int64_t*>(&mine), 1, i64}, {digests.data(), comm.size(), i64},
-                  {"model"});
+                  {"agreement"});
   const auto other = std::find_if(digests.begin(), digests.end(),
                                   [&](int64_t digest) { return digest != digests.front(); });
   if (other == digests.end()) return;
@@ -62,8 +62,8 @@ void check_agreement(Communicator& comm, const char* op, const std::vector<std::
                              std::to_string(culprit) + " where rank 0 has " + expected;
     text.copy(verdict.data(), kVerdict - 1);
   }
-  comm.broadcast({verdict.data(), kVerdict, u8}, culprit, {"model"});
+  comm.broadcast({verdict.data(), kVerdict, u8}, culprit, {"agreement"});
   throw_error(op, {std::string_view(verdict.c_str())});
 }
 
-}  // namespace weft::dist::detail
+}  // namespace weft::dist
