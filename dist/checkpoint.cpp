@@ -123,10 +123,6 @@ Checkpointer::Impl::Impl(nn::Module& model, Parallel& parallel, CheckpointOption
       directory(options.directory, options.storage) {
   WEFT_CHECK(options.block_bytes >= 8 && options.block_bytes % 8 == 0, "checkpoint",
              "expected block_bytes that 8 divides, got ", options.block_bytes);
-  WEFT_CHECK(!parallel.options().parameter_dtype, "checkpoint",
-             "expected a dist::Parallel without parameter_dtype, whose masters are not saved yet, "
-             "got one of ",
-             *parallel.options().parameter_dtype);
   WEFT_CHECK(options.keep.last >= 0 && options.keep.best >= 0, "checkpoint",
              "expected numbers of checkpoints to keep of 0 or more, got ", options.keep.last,
              " and ", options.keep.best);

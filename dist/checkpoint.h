@@ -97,10 +97,9 @@ class CheckpointError : public Error {
 
 class Checkpointer {
  public:
-  // A collective. Refuses mixed precision by ParallelOptions::parameter_dtype, whose masters are
-  // not saved yet (models of 16 bits, whose masters the optimizer has, are fine). Removes what dead
-  // saves have left in the directory. The model, which must be that
-  // of `parallel`, and all else that is given or added must outlive this.
+  // A collective. Removes what dead saves have left in the directory. The model, which must be that
+  // of `parallel`, and all else that is given or added must outlive this. With mixed precision the
+  // f32 masters are what is saved and loaded of parameters.
   Checkpointer(nn::Module& model, Parallel& parallel, CheckpointOptions options);
   // Waits for a save that is under way.
   ~Checkpointer();

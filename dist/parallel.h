@@ -161,8 +161,11 @@ class Parallel {
     int holder = 0;
     int holders = 1;
   };
-  // Between steps. Valid as long as this Parallel.
+  // Between steps. Valid as long as this Parallel. With mixed precision they are the masters.
   std::vector<Held> held() const;
+  // To be called when values of held() have been written: the model computes with them from then
+  // on. A collective.
+  void held_changed();
   // The same for what the optimizer keeps of parameters(): which of the ranks that step the same
   // parts this is, and how many there are.
   int replica() const;

@@ -55,7 +55,7 @@ void CheckpointLoad::plan_model() {
     const StoredTensor* stored = reader_.manifest().find("model." + name);
     if (!stored) {
       wrong_ += concat({"\n  missing: model.", name, " ", tensor.dtype(), tensor.shape()});
-    } else if (stored->dtype != tensor.dtype() || stored->shape != tensor.shape()) {
+    } else if (stored->shape != tensor.shape()) {
       wrong_ += concat({"\n  model.", name, ": expected ", tensor.dtype(), tensor.shape(), ", got ",
                         stored->dtype, stored->shape});
     } else {
@@ -197,6 +197,7 @@ void CheckpointLoad::apply_model() {
   }
   copy_all(copies);
   model_.clear();
+  parts_.parallel.held_changed();
 }
 
 }  // namespace weft::dist::detail

@@ -25,6 +25,7 @@ class Parallel::Engine final : public optim::Sharding {
   void with_full_parameters(const Function<void()>& f, bool keep);
   StateBytes state_bytes() const;
   std::vector<Held> held() const;
+  void held_changed();
   const Mesh& mesh() const { return mesh_; }
 
   // optim::Sharding

@@ -9,26 +9,47 @@ std::vector<Parallel::Held> Parallel::Engine::held() const {
   std::vector<Held> all;
   for (const auto& unit : units_) {
     for (const auto& flat : unit->flats) {
+      // Masters rest sharded whatever the parameters do.
+      const bool in_shares = flat->sharded() || flat->has_masters();
       for (const auto& entry : flat->entries()) {
-        detail::Flat::Interval part{0, entry.count};
-        int64_t at = entry.offset;  // element of the resting buffer
-        if (flat->sharded() && entry.count > 0) {
-          part = flat->in_shard(entry, mesh_.shard_index());
-          if (part.begin == part.end) continue;
-          at += part.begin - flat->shard_begin();
+        Held& held = all.emplace_back(
+            Held{entry.name, entry.shape, entry.strides, 0, {}, comm.rank(), comm.size()});
+        if (entry.count == 0) {  // everybody holds all of it
+          held.values = empty({0}, {.dtype = flat->stepped_dtype()});
+        } else if (in_shares) {
+          const auto part = flat->in_shard(entry, mesh_.shard_index());
+          if (part.begin == part.end) {
+            all.pop_back();
+            continue;
+          }
+          held.begin = part.begin;
+          held.values = alias(flat->stepped(entry).detach(), Shape{part.end - part.begin}, {1});
+          held.holder = comm.rank() / mesh_.shards();
+          held.holders = mesh_.replicas();
+        } else {
+          held.values = view_of(flat->shard_storage(), entry.offset * size_of(flat->dtype()),
+                                Shape{entry.count}, Strides{1}, flat->dtype());
         }
-        // Of a parameter without elements everybody holds all.
-        const bool everywhere = !flat->sharded() || entry.count == 0;
-        if (entry.count == 0) at = 0;
-        all.push_back({entry.name, entry.shape, entry.strides, part.begin,
-                       view_of(flat->shard_storage(), at * size_of(flat->dtype()),
-                               Shape{part.end - part.begin}, Strides{1}, flat->dtype()),
-                       everywhere ? comm.rank() : comm.rank() / mesh_.shards(),
-                       everywhere ? comm.size() : mesh_.replicas()});
       }
     }
   }
   return all;
+}
+
+void Parallel::Engine::held_changed() {
+  const bool gathers = plan.parameters == Rest::replicated && mesh_.shards() > 1;
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flats) {
+      if (!flat->has_masters()) continue;
+      flat->round_masters();
+      if (gathers) mesh_.gather().all_gather(flat->shard(), flat->whole(), flat->tag());
+      flat->shard_storage()->bump_version();
+    }
+  }
+}
+
+void Parallel::held_changed() {
+  engine_->held_changed();
 }
 
 std::vector<Parallel::Held> Parallel::held() const {

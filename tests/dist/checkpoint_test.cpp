@@ -153,6 +153,31 @@ TEST(Checkpoint, MastersOf16BitParametersCome) {
   }
 }
 
+TEST(Checkpoint, MastersOfMixedPrecisionCome) {
+  const TestModel mlp = test_model("mlp");
+  TestModel model = mlp;
+  model.rows = [mlp](int64_t step, int64_t first, int64_t rows) {
+    Rows given = mlp.rows(step, first, rows);
+    return Rows{weft::to(given.input, bf16), given.target};
+  };
+  const auto mixed = [](const char* strategy) {
+    return RankOptions{.strategy = strategy,
+                       .change = [](dist::ParallelOptions& o) { o.parameter_dtype = bf16; }};
+  };
+  const Seen whole = uninterrupted(model, mixed("ddp"), 1);
+  std::set<std::string> digests;
+  for (const char* saved : {"ddp", "zero1", "fsdp"}) {
+    const TemporaryDirectory directory;
+    digests.insert(save_at_stop(model, mixed(saved), 3, directory.path()).state);
+    for (const char* loaded : {"ddp", "zero2", "zero3"}) {
+      const Seen seen = go_on(model, mixed(loaded), 2, directory.path());
+      EXPECT_EQ(seen.losses, whole.losses) << saved << " to " << loaded;
+      EXPECT_EQ(seen.digest, whole.digest) << saved << " to " << loaded;
+    }
+  }
+  EXPECT_EQ(digests.size(), 1u);
+}
+
 TEST(Checkpoint, HybridShardingSavesEveryElementOnce) {
   const TestModel model = test_model("awkward");
   const RankOptions hybrid{.strategy = "fsdp",
