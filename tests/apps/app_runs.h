@@ -4,6 +4,7 @@
 
 #include "tests/support/processes.h"
 #include "tests/support/runs.h"
+#include "tests/support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -32,14 +33,11 @@ inline std::vector<std::string> words_of(const std::string& text) {
 class AppRuns : public testing::Test {
  protected:
   AppRuns() {
-    std::string name = testing::TempDir() + "weft-runs-XXXXXX";
-    folder_ = mkdtemp(name.data());
     for (const char* variable : {"WEFT_BACKEND", "OMP_NUM_THREADS"})
       unsetenv(variable);
     write_images(folder_ + "/train", 90);
     write_images(folder_ + "/t10k", 50);
   }
-  ~AppRuns() override { std::filesystem::remove_all(folder_); }
 
   // Three steps an epoch, and a checkpoint after every second one; `more` may say otherwise.
   std::vector<std::string> command(const std::string& run, const std::string& more) const {
@@ -118,7 +116,8 @@ class AppRuns : public testing::Test {
     EXPECT_TRUE(leftovers().empty());
   }
 
-  std::string folder_;
+  const test::TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 }  // namespace weft::test

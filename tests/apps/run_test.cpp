@@ -1,5 +1,7 @@
 // Programs whose ranks are processes: `weft run`, also through an ssh that is a script, and apps
 // that start their own ranks.
+#include "tests/support/temporary_directory.h"
+
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,12 +57,9 @@ bool comes(const std::function<bool()>& condition) {
 class Run : public testing::Test {
  protected:
   Run() {
-    std::string name = testing::TempDir() + "weft-run-test-XXXXXX";
-    folder_ = mkdtemp(name.data());
     for (const char* variable : {"WEFT_SSH", "WEFT_BACKEND", "OMP_NUM_THREADS"})
       unsetenv(variable);
   }
-  ~Run() override { std::filesystem::remove_all(folder_); }
 
   Result shell(const std::string& command) const {
     std::FILE* pipe =
@@ -105,7 +104,8 @@ class Run : public testing::Test {
     setenv("PATH", (folder_ + ":" + std::getenv("PATH")).c_str(), 1);
   }
 
-  std::string folder_;
+  const test::TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(Run, PassesArgumentsAndReturnsTheFirstFailure) {

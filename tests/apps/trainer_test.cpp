@@ -1,5 +1,6 @@
 // The trainer as a library: a program's own worker function, and what fit() returns.
 #include "tests/support/runs.h"
+#include "tests/support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -15,12 +16,6 @@ using testing::StartsWith;
 
 class TrainerProgram : public testing::Test {
  protected:
-  TrainerProgram() {
-    std::string name = testing::TempDir() + "weft-trainer-XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  ~TrainerProgram() override { std::filesystem::remove_all(folder_); }
-
   ProgramResult fit(const std::string& run, const char* workers, const char* max_failures,
                     const std::string& inject = "") const {
     return run_program({WEFT_TRAINER_PROGRAM, folder_ + "/" + run, workers, max_failures, inject});
@@ -31,7 +26,8 @@ class TrainerProgram : public testing::Test {
     return text.substr(text.rfind('\n') + 1);
   }
 
-  std::string folder_;
+  const test::TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(TrainerProgram, RunsTheSameFunctionOnOneRankAndOnEight) {

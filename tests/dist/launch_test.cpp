@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "dist/environment.h"
+#include "tests/support/temporary_directory.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -69,14 +70,11 @@ bool comes(const std::function<bool()>& condition) {
 class Launch : public testing::Test {
  protected:
   Launch() {
-    std::string name = testing::TempDir() + "weft-launch-XXXXXX";
-    folder_ = mkdtemp(name.data());
     options_.name = "test";
     options_.output = output_.descriptor();
     options_.errors = errors_.descriptor();
     options_.log_directory = folder_ + "/logs";
   }
-  ~Launch() override { std::filesystem::remove_all(folder_); }
 
   // `script` finds this test's folder in $F.
   void set_script(const std::string& script, int ranks) {
@@ -119,7 +117,8 @@ class Launch : public testing::Test {
     _exit(code);
   }
 
-  std::string folder_;
+  const test::TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
   Caught output_;
   Caught errors_;
   LaunchOptions options_;

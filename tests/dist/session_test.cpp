@@ -7,6 +7,7 @@
 #include "dist/trainer.h"
 #include "tests/support/parallel_models.h"
 #include "tests/support/runs.h"
+#include "tests/support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -33,12 +34,6 @@ using testing::HasSubstr;
 
 class Sessions : public testing::Test {
  protected:
-  Sessions() {
-    std::string name = testing::TempDir() + "weft-session-XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  ~Sessions() override { std::filesystem::remove_all(folder_); }
-
   // What each rank's body throws, "" if nothing.
   std::vector<std::string> on_ranks(int ranks, const std::function<void(Session&)>& body,
                                     double timeout = 20) {
@@ -69,7 +64,8 @@ class Sessions : public testing::Test {
     return thrown;
   }
 
-  std::string folder_;
+  const test::TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
   dist::TrainConfig train_;
   dist::ScalingConfig scaling_;
   dist::RunConfig run_;
