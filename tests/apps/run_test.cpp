@@ -1,5 +1,7 @@
 // Programs whose ranks are processes: `weft run`, also through an ssh that is a script, and apps
 // that start their own ranks.
+#include "tests/support/processes.h"
+#include "tests/support/runs.h"
 #include "tests/support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -21,6 +23,10 @@
 namespace weft {
 namespace {
 
+using test::comes;
+using test::read_file;
+using test::runs;
+
 using testing::HasSubstr;
 using testing::Not;
 
@@ -31,27 +37,6 @@ struct Result {
   int code = -1;
   std::string output;  // standard output and errors
 };
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-bool runs(int process) {
-  const std::string stat = read_file("/proc/" + std::to_string(process) + "/stat");
-  const size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && stat[name_end + 2] != 'Z' && stat[name_end + 2] != 'X';
-}
-
-bool comes(const std::function<bool()>& condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
 
 // A folder of its own for each test; commands run in it.
 class Run : public testing::Test {

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "dist/environment.h"
+#include "tests/support/processes.h"
+#include "tests/support/runs.h"
 #include "tests/support/temporary_directory.h"
 
 #include <fcntl.h>
@@ -28,14 +30,11 @@
 namespace weft::dist {
 namespace {
 
-using testing::HasSubstr;
+using test::comes;
+using test::read_file;
+using test::runs;
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+using testing::HasSubstr;
 
 // A file in memory in place of a terminal.
 class Caught {
@@ -50,22 +49,6 @@ class Caught {
  private:
   int descriptor_;
 };
-
-// Whether a process still runs; a zombie does not.
-bool runs(int process) {
-  const std::string stat = read_file("/proc/" + std::to_string(process) + "/stat");
-  const size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && stat[name_end + 2] != 'Z' && stat[name_end + 2] != 'X';
-}
-
-// Waits for what must come, long enough for a machine that is busy with other things.
-bool comes(const std::function<bool()>& condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
 
 class Launch : public testing::Test {
  protected:

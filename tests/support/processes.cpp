@@ -2,6 +2,7 @@
 
 #include "core/parallel.h"
 #include "dist/communicator.h"
+#include "tests/support/runs.h"
 
 #include <dirent.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <thread>
@@ -93,6 +95,20 @@ std::vector<Outcome> run_processes(int ranks, const std::function<std::string(in
     close(pipes[r]);
   }
   return outcomes;
+}
+
+bool runs(int process) {
+  const std::string stat = read_file("/proc/" + std::to_string(process) + "/stat");
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat[name_end + 2] != 'Z' && stat[name_end + 2] != 'X';
+}
+
+bool comes(const std::function<bool()>& condition) {
+  for (int i = 0; i < 6000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
 }
 
 std::string fresh_job_name() {

@@ -33,6 +33,11 @@ struct ProcessesOptions {
 std::vector<Outcome> run_processes(int ranks, const std::function<std::string(int rank)>& body,
                                    const ProcessesOptions& options = {});
 
+// Whether a process is there and has not ended.
+bool runs(int process);
+// Waits for what must come, long enough for a machine that is busy with other things.
+bool comes(const std::function<bool()>& condition);
+
 // A name that no other test uses at the same time.
 std::string fresh_job_name();
 // Files that shared memory of this program would leave behind.
