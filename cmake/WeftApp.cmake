@@ -27,8 +27,8 @@ function(weft_add_app name)
     INSTALL_RPATH_USE_LINK_PATH ON)
   target_include_directories(app_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(app_${name} PRIVATE weft::weft ${ARGN})
-  # The flag parser and JSON are there for apps that include them; an app that does not needs neither.
-  foreach(library weft_warnings weft::app CLI11::CLI11 nlohmann_json::nlohmann_json)
+  # The flag parser is there for apps that include it; an app that does not needs none.
+  foreach(library weft_warnings weft::app CLI11::CLI11)
     if(TARGET ${library})
       target_link_libraries(app_${name} PRIVATE ${library})
     endif()

@@ -1,9 +1,8 @@
 #include "dist/manifest.h"
 
 #include "core/crc32c.h"
+#include "core/json.h"
 #include "dist/detail/manifest_text.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +10,6 @@
 #include <cstdio>
 
 namespace weft::dist {
-
-using Json = nlohmann::json;
 
 namespace detail {
 
@@ -42,7 +39,7 @@ using detail::hex8;
 std::string quoted(const std::string& text) {
   try {
     return Json(text).dump();
-  } catch (const Json::exception&) {
+  } catch (const Error&) {
     throw_error("checkpoint", {"expected names and values in UTF-8, got other bytes in a text of ",
                                text.size(), " bytes"});
   }

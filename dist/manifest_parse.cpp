@@ -1,9 +1,8 @@
 // Reading a manifest, every bound checked.
 #include "core/crc32c.h"
+#include "core/json.h"
 #include "dist/detail/manifest_text.h"
 #include "dist/manifest.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +10,6 @@
 
 namespace weft::dist {
 namespace {
-
-using Json = nlohmann::json;
 
 class Reader {
  public:
@@ -24,34 +21,29 @@ class Reader {
 
   const Json& field(const Json& object, const char* key) const {
     if (!object.is_object()) fail({"an object with ", key, ", got another kind of value"});
-    const auto at = object.find(key);
-    if (at == object.end()) fail({key, ", got none"});
-    return *at;
-  }
-  const Json* optional_field(const Json& object, const char* key) const {
-    const auto at = object.find(key);
-    return at == object.end() ? nullptr : &*at;
+    const Json* value = object.find(key);
+    if (!value) fail({key, ", got none"});
+    return *value;
   }
   int64_t integer(const Json& value, const char* what, int64_t low,
                   int64_t high = INT64_MAX) const {
-    if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX})
-      fail({what, " of at most 2^63-1, got more"});
-    if (!value.is_number_integer()) fail({"an integer as ", what, ", got another kind of value"});
+    if (value.kind() == Json::Kind::natural) fail({what, " of at most 2^63-1, got more"});
+    if (!value.is_integer()) fail({"an integer as ", what, ", got another kind of value"});
     const auto number = value.get<int64_t>();
     if (number < low || number > high) fail({what, " of ", low, " to ", high, ", got ", number});
     return number;
   }
   std::string text(const Json& value, const char* what) const {
-    if (!value.is_string()) fail({"a text as ", what, ", got another kind of value"});
-    return value.get<std::string>();
+    if (!value.is_text()) fail({"a text as ", what, ", got another kind of value"});
+    return value.text();
   }
-  const Json& list(const Json& value, const char* what) const {
+  const std::vector<Json>& list(const Json& value, const char* what) const {
     if (!value.is_array()) fail({"a list as ", what, ", got another kind of value"});
-    return value;
+    return value.elements();
   }
-  const Json& object(const Json& value, const char* what) const {
+  std::vector<Json::Member> members(const Json& value, const char* what) const {
     if (!value.is_object()) fail({"an object as ", what, ", got another kind of value"});
-    return value;
+    return value.members();
   }
   uint64_t hex(const Json& value, const char* what, size_t digits) const {
     const std::string given = text(value, what);
@@ -84,7 +76,7 @@ std::vector<std::pair<std::string, std::string>> read_strings(const Reader& read
                                                               const Json& object,
                                                               const char* what) {
   std::vector<std::pair<std::string, std::string>> pairs;
-  for (const auto& [key, value] : reader.object(object, what).items())
+  for (const auto& [key, value] : reader.members(object, what))
     pairs.emplace_back(key, reader.text(value, what));
   return pairs;
 }
@@ -97,17 +89,18 @@ void read_progress(const Reader& reader, const Json& json, Manifest& manifest) {
   progress.metric = reader.metric(reader.field(json, "metric"), "metric");
   progress.best_metric = reader.metric(reader.field(json, "best_metric"), "best_metric");
   const Json& seed = reader.field(json, "seed");
-  if (!seed.is_number_unsigned()) reader.fail({"a seed of 0 to 2^64-1, got another value"});
+  if (!seed.is_integer() || (seed.kind() == Json::Kind::integer && seed.get<int64_t>() < 0))
+    reader.fail({"a seed of 0 to 2^64-1, got another value"});
   manifest.seed = seed.get<uint64_t>();
-  if (const Json* schedule = reader.optional_field(json, "schedule"))
+  if (const Json* schedule = json.find("schedule"))
     manifest.schedule = reader.integer(*schedule, "schedule", 0);
-  for (const auto& [key, value] : reader.object(reader.field(json, "values"), "values").items()) {
+  for (const auto& [key, value] : reader.members(reader.field(json, "values"), "values")) {
     NamedValue& named = progress.values.emplace_back();
     named.name = key;
-    if (value.is_number_integer()) {
+    if (value.is_integer()) {
       named.value = reader.integer(value, "a value", INT64_MIN);
-    } else if (value.is_string()) {
-      named.value = value.get<std::string>();
+    } else if (value.is_text()) {
+      named.value = value.text();
     } else {
       named.value = reader.real(value, "a value");
     }
@@ -188,7 +181,7 @@ StoredTensor read_tensor(const Reader& reader, const Json& given, const Manifest
     reader.fail({"a sound dtype and shape of ", tensor.name, ", got: ", error.what()});
   }
   const int dims = tensor.shape.dims();
-  if (const Json* order = reader.optional_field(given, "order")) {
+  if (const Json* order = given.find("order")) {
     std::vector<bool> seen(static_cast<size_t>(dims), false);
     for (const Json& dim : reader.list(*order, "order")) {
       const auto value = static_cast<size_t>(reader.integer(dim, "order", 0, dims - 1));
@@ -257,9 +250,9 @@ void check_files(const Reader& reader, const Manifest& manifest) {
 
 Manifest parse_manifest_body(std::string_view body, const std::string& path) {
   const Reader reader(path);
-  const std::string whole = std::string(body) + "}";
-  const Json json = Json::parse(whole, nullptr, false);
-  if (json.is_discarded()) reader.fail({"JSON, got a syntax error"});
+  const auto parsed = Json::try_parse(std::string(body) + "}");
+  if (!parsed) reader.fail({"JSON, got a syntax error"});
+  const Json& json = *parsed;
   if (reader.text(reader.field(json, "format"), "format") != "weft checkpoint")
     reader.fail({"the format 'weft checkpoint', got another"});
   reader.integer(reader.field(json, "version"), "version", 1, 1);

@@ -1,15 +1,12 @@
 // What a run leaves behind as result.json.
 #include "apps/common/run_directory.h"
+#include "core/json.h"
 #include "core/ledger.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
 namespace weft::app {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json ledger_bytes(int64_t (Ledger::*count)(Category) const) {
   Json bytes = Json::object();
@@ -27,16 +24,15 @@ Json this_rank(const RunResult& result, const dist::StepClock& clock,
     seconds[dist::kPhaseNames[i]] = clock.seconds(static_cast<dist::Phase>(i));
   Json peak = ledger_bytes(&Ledger::peak);
   peak["total"] = current_ledger().peak_total();
-  return {{"rank", comm.rank()},
-          {"state_bytes",
-           {{"parameters", result.state.parameters},
-            {"gradients", result.state.gradients},
-            {"masters", result.state.masters},
-            {"padding", result.state.padding},
-            {"optimizer", result.optimizer_bytes}}},
-          {"resident_bytes", ledger_bytes(&Ledger::current)},
-          {"peak_bytes", peak},
-          {"seconds", seconds}};
+  return Json::object({{"rank", comm.rank()},
+                       {"state_bytes", Json::object({{"parameters", result.state.parameters},
+                                                     {"gradients", result.state.gradients},
+                                                     {"masters", result.state.masters},
+                                                     {"padding", result.state.padding},
+                                                     {"optimizer", result.optimizer_bytes}})},
+                       {"resident_bytes", ledger_bytes(&Ledger::current)},
+                       {"peak_bytes", peak},
+                       {"seconds", seconds}});
 }
 
 using Totals = std::array<dist::Recorder::Total, dist::kCollectives>;
@@ -47,8 +43,8 @@ Json calls_and_bytes(const Totals& totals) {
   for (int i = 0; i < dist::kCollectives; ++i) {
     const auto& total = totals[static_cast<size_t>(i)];
     if (total.calls == 0) continue;
-    json[name_of(static_cast<dist::Collective>(i))] = {{"calls", total.calls},
-                                                       {"bytes", total.sent_bytes}};
+    json[name_of(static_cast<dist::Collective>(i))] =
+        Json::object({{"calls", total.calls}, {"bytes", total.sent_bytes}});
   }
   return json;
 }
@@ -86,7 +82,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
   for (const std::string& text : gather_texts(this_rank(result, clock, comm).dump(), comm))
     ranks.push_back(Json::parse(text));
   if (!directory) return;
-  const Json json = {
+  const Json json = Json::object({
       {"app", result.app},
       {"strategy", flags.strategy},
       {"world_size", comm.size()},
@@ -98,16 +94,15 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
       {"global_batch", flags.global_batch},
       {"parameters", result.parameters},
       {"restarts", result.restarts},
-      {"final",
-       {{"train_loss", result.train_loss},
-        {"test_loss", result.test_loss},
-        {"test_accuracy", result.test_accuracy}}},
+      {"final", Json::object({{"train_loss", result.train_loss},
+                              {"test_loss", result.test_loss},
+                              {"test_accuracy", result.test_accuracy}})},
       {"images_per_second", result.images_per_second},
       {"wall_seconds", result.wall_seconds},
       {"ranks", ranks},
       {"communication", traffic},
       {"communication_by_unit", by_unit},
-  };
+  });
   directory->write_whole("result.json", json.dump(2) + "\n");
 }
 

@@ -1,9 +1,8 @@
 #include "apps/weft/bench.h"
 
 #include "core/error.h"
+#include "core/json.h"
 #include "dist/recorder.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -39,10 +38,14 @@ void append_json(const std::vector<BenchRow>& rows, const std::string& path) {
   WEFT_CHECK(file, "bench", "expected to write ", path);
   bool written = true;
   for (const BenchRow& row : rows) {
-    const nlohmann::ordered_json line = {
-        {"bench", row.bench},     {"case", row.name},   {"threads", row.threads},
-        {"workers", row.workers}, {"dtype", row.dtype}, {"median_seconds", row.median_seconds},
-        {"rate", row.rate},       {"unit", row.unit}};
+    const Json line = Json::object({{"bench", row.bench},
+                                    {"case", row.name},
+                                    {"threads", row.threads},
+                                    {"workers", row.workers},
+                                    {"dtype", row.dtype},
+                                    {"median_seconds", row.median_seconds},
+                                    {"rate", row.rate},
+                                    {"unit", row.unit}});
     written = std::fprintf(file, "%s\n", line.dump().c_str()) > 0 && written;
   }
   written = std::fclose(file) == 0 && written;

@@ -1,6 +1,6 @@
 #include "core/detail/safetensors_header.h"
 
-#include <nlohmann/json.hpp>
+#include "core/json.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,6 @@
 
 namespace weft::detail {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr const char* kLoad = "load_safetensors";
 constexpr std::string_view kMetadata = "__metadata__";
@@ -28,17 +26,16 @@ std::string excerpt(std::string_view text) {
 
 // Builds the header from the parser's events. Unlike a parsed document this sees names that stand
 // twice, needs no memory for what is refused anyway, and stops at the first thing out of place.
-class HeaderReader : public nlohmann::json_sax<Json> {
+class HeaderReader final : public JsonEvents {
  public:
   HeaderReader(SafetensorsHeader& header, const std::string& file) : header_(header), file_(file) {}
 
-  bool null() override { unexpected("null"); }
-  bool boolean(bool) override { unexpected("a bool"); }
-  bool number_integer(number_integer_t) override { unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t& text) override { unexpected(text); }
-  bool binary(binary_t&) override { unexpected("binary data"); }
+  void null() override { unexpected("null"); }
+  void boolean(bool) override { unexpected("a bool"); }
+  void integer(int64_t) override { unexpected("a negative number"); }
+  void real(double, std::string_view text) override { unexpected(text); }
 
-  bool number_unsigned(number_unsigned_t value) override {
+  void natural(uint64_t value) override {
     if (value > uint64_t{INT64_MAX}) unexpected(std::to_string(value));
     const auto number = static_cast<int64_t>(value);
     if (at_ == At::shape) {
@@ -50,10 +47,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     } else {
       unexpected(std::to_string(value));
     }
-    return true;
   }
 
-  bool string(string_t& value) override {
+  void string(std::string value) override {
     if (at_ == At::metadata) {
       header_.metadata.emplace_back(key_, value);
     } else if (at_ == At::tensor && key_ == "dtype") {
@@ -65,10 +61,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     } else {
       unexpected(excerpt(value));
     }
-    return true;
   }
 
-  bool start_object(size_t) override {
+  void begin_object() override {
     if (at_ == At::outside) {
       at_ = At::header;
     } else if (at_ == At::header) {
@@ -79,10 +74,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     } else {
       unexpected("an object");
     }
-    return true;
   }
 
-  bool key(string_t& name) override {
+  void key(std::string name) override {
     if (at_ == At::tensor) {
       const int field = name == "dtype" ? 1 : name == "shape" ? 2 : name == "data_offsets" ? 4 : 0;
       if (field == 0 || (seen_ & field) != 0) {
@@ -92,10 +86,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       seen_ |= field;
     }
     key_ = std::move(name);
-    return true;
   }
 
-  bool end_object() override {
+  void end_object() override {
     if (at_ == At::tensor) {
       if (seen_ != 7) fail({"expected dtype, shape and data_offsets, got one missing"});
       header_.tensors.push_back(std::move(entry_));
@@ -105,26 +98,22 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       metadata_seen_ = true;
     }
     at_ = at_ == At::header ? At::outside : At::header;
-    return true;
   }
 
-  bool start_array(size_t) override {
+  void begin_array() override {
     if (at_ != At::tensor || key_ == "dtype") unexpected("an array");
     at_ = key_ == "shape" ? At::shape : At::offsets;
     offsets_ = 0;
-    return true;
   }
 
-  bool end_array() override {
+  void end_array() override {
     if (at_ == At::offsets && offsets_ != 2) fail({"expected two data_offsets, got ", offsets_});
     at_ = At::tensor;
-    return true;
   }
 
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
+  void damage(size_t byte) override {
     throw_error(kLoad, {file_, ": expected a JSON header in UTF-8, got damage at byte ",
-                        kLengthBytes + position});
+                        kLengthBytes + byte});
   }
 
  private:
@@ -240,7 +229,7 @@ SafetensorsHeader parse_header(std::string_view text, uint64_t data_bytes,
     throw_error(kLoad, {file, ": expected a header that begins with {, got another byte"});
   SafetensorsHeader header;
   HeaderReader reader(header, file);
-  Json::sax_parse(text.begin(), text.end(), &reader);
+  parse_json(text, reader);
   check_names(header, file);
   check_places(header, data_bytes, file);
   return header;
@@ -268,7 +257,7 @@ std::string file_head(const SafetensorsHeader& header, const std::string& file) 
   const auto text = [&](const std::string& name) {
     try {
       return Json(name).dump();
-    } catch (const Json::exception&) {
+    } catch (const Error&) {
       throw_error("save_safetensors",
                   {file, ": expected names and metadata in UTF-8, got other bytes in a string of ",
                    name.size(), " bytes"});

@@ -2,8 +2,7 @@
 
 #include "core/crc32c.h"
 #include "core/detail/safetensors_header.h"
-
-#include <nlohmann/json.hpp>
+#include "core/json.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -12,8 +11,6 @@
 
 namespace weft::dist::detail {
 namespace {
-
-using Json = nlohmann::json;
 
 // Collects what is short, so that a file of small tensors is not written in small pieces.
 class Buffered {
@@ -107,14 +104,15 @@ std::string report_text(const FileReport& report) {
     Json interval;
     if (!tensor.intervals.empty()) {
       const StoredInterval& own = tensor.intervals[0];
-      interval = {own.begin, own.end, own.offset, own.crcs};
+      interval = Json::array({own.begin, own.end, own.offset, own.crcs});
     }
-    tensors.push_back({tensor.name, static_cast<int>(tensor.dtype),
-                       std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.order,
-                       std::move(interval)});
+    tensors.push_back(Json::array({tensor.name, static_cast<int>(tensor.dtype),
+                                   std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()),
+                                   tensor.order, std::move(interval)}));
   }
   const StoredFile& file = report.file;
-  return Json{file.name, file.bytes, file.head_bytes, file.head_crc, std::move(tensors)}.dump();
+  return Json::array({file.name, file.bytes, file.head_bytes, file.head_crc, std::move(tensors)})
+      .dump();
 }
 
 FileReport parse_report(const std::string& text) {
@@ -122,7 +120,7 @@ FileReport parse_report(const std::string& text) {
   FileReport report;
   report.file = {json.at(0).get<std::string>(), json.at(1).get<int64_t>(),
                  json.at(2).get<int64_t>(), json.at(3).get<uint32_t>()};
-  for (const Json& given : json.at(4)) {
+  for (const Json& given : json.at(4).elements()) {
     const auto shape = given.at(2).get<std::vector<int64_t>>();
     StoredTensor tensor{given.at(0).get<std::string>(), static_cast<DType>(given.at(1).get<int>()),
                         Shape(shape), given.at(3).get<std::vector<int>>()};

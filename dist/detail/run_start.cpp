@@ -1,9 +1,8 @@
 #include "dist/detail/run_start.h"
 
 #include "core/error.h"
+#include "core/json.h"
 #include "dist/detail/step_log.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -45,7 +44,6 @@ const std::string& TrainConfig::text(const std::string& name) const {
 namespace detail {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 Json json_of(const TrainConfig& train) {
@@ -61,14 +59,14 @@ bool same_parameters(const RunFolder& folder, const RunConfig& run, const TrainC
   const Json now = json_of(train);
   bool same = true;
   if (const auto text = read_file(path)) {
-    const Json before = Json::parse(*text, nullptr, false);
-    if (before.is_object()) {
-      for (const auto& [name, value] : now.items()) {
-        if (before.contains(name) && before.at(name) == value) continue;
+    if (const auto before = Json::try_parse(*text); before && before->is_object()) {
+      for (const auto& [name, value] : now.members()) {
+        const Json* old = before->find(name);
+        if (old && *old == value) continue;
         same = false;
         std::fprintf(stderr, "%s: the run goes on with another %s: %s, before %s\n",
                      run.name.c_str(), name.c_str(), value.dump().c_str(),
-                     before.contains(name) ? before.at(name).dump().c_str() : "none");
+                     old ? old->dump().c_str() : "none");
       }
     }
     if (same) return true;
@@ -154,10 +152,10 @@ Result result_of(const RunConfig& run, int exit_code, int64_t attempts, int fail
   const size_t end = text.rfind('\n');
   const size_t before = end == std::string::npos || end == 0 ? end : text.rfind('\n', end - 1);
   const size_t begin = before == std::string::npos || before == end ? 0 : before + 1;
-  const Json report = Json::parse(text.substr(begin, end - begin), nullptr, false);
-  if (!report.is_object()) return result;
-  result.step = report.value("step", int64_t{0});
-  for (const auto& [name, value] : report.at("metrics").items()) {
+  const auto report = Json::try_parse(std::string_view(text).substr(begin, end - begin));
+  if (!report || !report->is_object()) return result;
+  if (const Json* step = report->find("step")) result.step = step->get<int64_t>();
+  for (const auto& [name, value] : report->at("metrics").members()) {
     result.metrics.emplace_back(
         name, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN());
   }

@@ -2,12 +2,12 @@
 // on anything that has happened to them.
 #pragma once
 
+#include "core/json.h"
 #include "tests/support/processes.h"
 #include "tests/support/runs.h"
 #include "tests/support/temporary_directory.h"
 
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,11 +71,11 @@ class AppRuns : public testing::Test {
     const std::vector<std::string> steps = column(path(run + "/metrics.jsonl"), "step");
     bits.insert(bits.end(), steps.begin(), steps.end());
     bits.push_back(read_file(path(run + ".export")));
-    const auto result = nlohmann::json::parse(read_file(path(run + "/result.json")));
+    const auto result = Json::parse(read_file(path(run + "/result.json")));
     bits.push_back(result.at("final").dump());
     const std::string last = checkpoints(run).empty() ? "" : checkpoints(run).back();
     const auto manifest =
-        nlohmann::json::parse(read_file(path(run + "/checkpoints/" + last + "/manifest.json")));
+        Json::parse(read_file(path(run + "/checkpoints/" + last + "/manifest.json")));
     bits.push_back(manifest.at("digest").dump());
     return bits;
   }
@@ -88,7 +88,7 @@ class AppRuns : public testing::Test {
     return names;
   }
   int64_t restarts(const std::string& run) const {
-    return nlohmann::json::parse(read_file(path(run + "/result.json"))).at("restarts");
+    return Json::parse(read_file(path(run + "/result.json"))).at("restarts").get<int64_t>();
   }
   std::vector<int> ranks_of_attempts(const std::string& run) const {
     std::vector<int> ranks;
@@ -96,7 +96,7 @@ class AppRuns : public testing::Test {
       const std::string text =
           read_file(path(run + "/attempts/" + std::to_string(n) + "/attempt.json"));
       if (text.empty()) return ranks;
-      ranks.push_back(nlohmann::json::parse(text).at("ranks"));
+      ranks.push_back(Json::parse(text).at("ranks").get<int>());
     }
   }
   size_t steps(const std::string& run) const {

@@ -1,7 +1,9 @@
 // What `weft bench` promises to those who read its JSON lines, and how the programs refuse bad
 // values.
+#include "core/json.h"
+#include "tests/support/runs.h"
+
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +26,7 @@ TEST(WeftBench, StepNamesTheModelAsItsCase) {
   const std::string json = testing::TempDir() + "/weft_bench_step.jsonl";
   std::remove(json.c_str());
   ASSERT_EQ(exit_code("weft bench step --model mlp --global-batch 8 --json " + json), 0);
-  std::ifstream file(json);
-  const auto line = nlohmann::json::parse(file);
+  const auto line = Json::parse(test::read_file(json));
   EXPECT_EQ(line.at("bench"), "step");
   EXPECT_EQ(line.at("case"), "mlp");
   EXPECT_EQ(line.at("unit"), "images/s");
@@ -46,7 +47,7 @@ TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
     for (const char* name : {"all_gather_1200", "all_gather_24000"}) {
       std::string text;
       ASSERT_TRUE(std::getline(file, text));
-      const auto line = nlohmann::json::parse(text);
+      const auto line = Json::parse(text);
       EXPECT_EQ(line.at("bench"), "comm");
       EXPECT_EQ(line.at("case"), name);
       EXPECT_EQ(line.at("workers"), 3);

@@ -1,6 +1,7 @@
 // `weft checkpoint`: what each command prints, returns and writes.
 #include "dist/checkpoint.h"
 
+#include "core/json.h"
 #include "dist/thread_ranks.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
@@ -8,7 +9,6 @@
 #include "tests/support/temporary_directory.h"
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -245,7 +245,7 @@ TEST(WeftBench, CheckpointMeasuresItsFiveCases) {
   for (const char* name : {"save", "save_async_stall", "load", "raw_write", "raw_read"}) {
     std::string line;
     ASSERT_TRUE(std::getline(file, line));
-    const auto row = nlohmann::json::parse(line);
+    const auto row = Json::parse(line);
     EXPECT_EQ(row.at("bench"), "checkpoint");
     EXPECT_EQ(row.at("case"), name);
     EXPECT_EQ(row.at("workers"), 2);

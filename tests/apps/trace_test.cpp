@@ -1,6 +1,8 @@
 // --trace: every rank is in the file, and communication goes on while its rank computes.
+#include "core/json.h"
+#include "tests/support/runs.h"
+
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,8 +23,8 @@ struct Interval {
   double begin, end;
 };
 
-Interval interval_of(const nlohmann::json& event) {
-  const double begin = event.at("ts");
+Interval interval_of(const Json& event) {
+  const auto begin = event.at("ts").get<double>();
   return {begin, begin + event.at("dur").get<double>()};
 }
 
@@ -40,7 +42,7 @@ struct RankTrace {
   std::map<int, std::string> tracks;
   std::map<std::string, std::vector<Interval>> compute;  // by phase
   std::vector<Interval> waits;
-  std::vector<nlohmann::json> collectives;
+  std::vector<Json> collectives;
 
   // Calls of a collective that ran, for a part of their time, within `phase`, while the rank's own
   // thread waited for nothing.
@@ -63,27 +65,26 @@ struct RankTrace {
 };
 
 std::map<int, RankTrace> read_trace(const std::string& path) {
-  std::ifstream file(path);
-  const auto json = nlohmann::json::parse(file);
+  const auto json = Json::parse(test::read_file(path));
   std::map<int, RankTrace> ranks;
-  for (const auto& event : json.at("traceEvents")) {
-    RankTrace& rank = ranks[event.at("pid")];
-    const int track = event.at("tid");
+  for (const auto& event : json.at("traceEvents").elements()) {
+    RankTrace& rank = ranks[event.at("pid").get<int>()];
+    const int track = event.at("tid").get<int>();
     if (event.at("ph") == "M") {
-      const std::string name = event.at("args").at("name");
+      const std::string& name = event.at("args").at("name").text();
       if (event.at("name") == "process_name") rank.name = name;
       if (event.at("name") == "thread_name") rank.tracks[track] = name;
       continue;
     }
-    EXPECT_EQ(event.at("ph"), "X");
-    EXPECT_GE(event.at("ts").get<double>(), 0) << event;
-    EXPECT_GE(event.at("dur").get<double>(), 0) << event;
+    EXPECT_EQ(event.at("ph").text(), "X");
+    EXPECT_GE(event.at("ts").get<double>(), 0) << event.dump();
+    EXPECT_GE(event.at("dur").get<double>(), 0) << event.dump();
     if (event.contains("cat")) {
       rank.collectives.push_back(event);
     } else if (track == 1) {
       rank.waits.push_back(interval_of(event));
     } else {
-      rank.compute[event.at("name")].push_back(interval_of(event));
+      rank.compute[event.at("name").text()].push_back(interval_of(event));
     }
   }
   return ranks;
@@ -141,13 +142,14 @@ TEST_F(TraceFlag, ShowsEveryRankAndCommunicationBesideComputation) {
     std::map<int, double> track_ends;  // collectives of a communicator come one after the other
     for (const auto& event : rank.collectives) {
       const auto& args = event.at("args");
-      units.insert(args.at("unit"));
-      EXPECT_EQ(rank.tracks.at(event.at("tid")).substr(0, 20), "communication: world") << event;
+      units.insert(args.at("unit").text());
+      EXPECT_EQ(rank.tracks.at(event.at("tid").get<int>()).substr(0, 20), "communication: world")
+          << event.dump();
       const Interval whole = interval_of(event);
-      EXPECT_GE(whole.begin + 0.01, track_ends[event.at("tid")]) << event;
-      track_ends[event.at("tid")] = whole.end;
+      EXPECT_GE(whole.begin + 0.01, track_ends[event.at("tid").get<int>()]) << event.dump();
+      track_ends[event.at("tid").get<int>()] = whole.end;
       if (args.at("collective") == "reduce_scatter") {
-        EXPECT_GT(args.at("sent_bytes"), 0) << event;
+        EXPECT_GT(args.at("sent_bytes").get<int64_t>(), 0) << event.dump();
       }
     }
     EXPECT_EQ(std::count_if(units.begin(), units.end(),

@@ -1,7 +1,6 @@
 #include "tests/support/runs.h"
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,8 +120,8 @@ std::vector<std::string> column(const std::string& path, const std::string& name
   std::vector<std::string> values;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const nlohmann::json value = nlohmann::json::parse(line).at(name);
-    values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    const Json value = Json::parse(line).at(name);
+    values.push_back(value.is_text() ? value.text() : value.dump());
   }
   return values;
 }

@@ -1,10 +1,13 @@
 // Runs of apps for tests: data for them, their folders, and what is left of them.
 #pragma once
 
+#include "core/json.h"
+
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -46,3 +49,10 @@ std::vector<pid_t> processes_with(const std::string& text);
 std::vector<std::string> column(const std::string& path, const std::string& name);
 
 }  // namespace weft::test
+
+namespace weft {
+// What a failed comparison shows.
+inline void PrintTo(const Json& json, std::ostream* out) {
+  *out << json.dump();
+}
+}  // namespace weft
