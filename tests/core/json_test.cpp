@@ -1,22 +1,19 @@
 #include "core/json.h"
 
-#include "core/error.h"
+#include "tests/support/tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <string>
 
 namespace weft {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
-
-template <class F>
-void expect_error(const F& f, const std::string& text) {
-  EXPECT_THAT(f, ThrowsMessage<Error>(HasSubstr(text)));
+void expect_error(const std::function<void()>& f, const std::string& text) {
+  EXPECT_THAT(test::error_of(f), testing::HasSubstr(text));
 }
 
 TEST(Json, WritesWhatItHolds) {
