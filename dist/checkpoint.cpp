@@ -318,12 +318,22 @@ LoadedCheckpoint Checkpointer::Impl::load(const std::string& path) {
   text = broadcast_text(*comm, text);
   CheckpointReader reader(path, options.storage, parse_manifest(text, path + "/manifest.json"));
   std::optional<CheckpointLoad> loading;
-  throw_kind(run_together(*comm, [&] { tell_kind([&] { loading.emplace(parts, reader); }); }));
-  throw_kind(run_together(*comm, [&] { tell_kind([&] { loading->read(); }); }));
-  throw_kind(run_together(*comm, [&] { tell_kind([&] { loading->apply_optimizer(); }); }));
-  loading->apply_model();
   const Manifest& manifest = reader.manifest();
-  if (scheduler && manifest.schedule) scheduler->seek(*manifest.schedule);
+  // Nothing of this rank changes before all ranks know that all can.
+  throw_kind(run_together(*comm, [&] {
+    tell_kind([&] {
+      reader.check_files(comm->rank(), comm->size());
+      loading.emplace(parts, reader);
+      if (!scheduler) return;
+      WEFT_CHECK(manifest.schedule, "checkpoint", path,
+                 ": expected the position of a schedule, got none");
+      scheduler->check(*manifest.schedule);
+    });
+  }));
+  throw_kind(run_together(*comm, [&] { tell_kind([&] { loading->read(); }); }));
+  throw_kind(run_together(*comm, [&] { tell_kind([&] { loading->prepare(); }); }));
+  loading->apply();
+  if (scheduler) scheduler->seek(*manifest.schedule);
   RandomState& random = random_state();
   random = {manifest.seed, static_cast<uint64_t>(manifest.progress.step), 0, 0};
   return {path,           manifest.digest(), manifest.progress, manifest.strategy,

@@ -125,7 +125,8 @@ class Checkpointer {
   int64_t failures() const;
 
   // Loads one checkpoint, on all ranks. Throws DamagedCheckpoint, or another Error where it does
-  // not fit model or optimizer, the same on every rank; then parameters and buffers are as before.
+  // not fit model, optimizer or scheduler, the same on every rank; then all of them are as before
+  // on every rank.
   LoadedCheckpoint load(const std::string& path);
   // Loads the newest checkpoint of the directory that is whole. Nothing where the directory has
   // none at all; throws DamagedCheckpoint, listing all, where all are damaged.

@@ -61,6 +61,27 @@ Ref<ReadFile> CheckpointReader::open(size_t index) {
   return file;
 }
 
+void CheckpointReader::check_header(size_t index) {
+  const StoredFile& stored = manifest_.files[index];
+  const Ref<ReadFile> file = open(index);
+  std::vector<std::byte> header(static_cast<size_t>(stored.head_bytes));
+  try {
+    file->read(header.data(), 0, stored.head_bytes);
+  } catch (const StorageError& error) {
+    throw DamagedCheckpoint(error.what());
+  }
+  if (crc32c(header.data(), header.size()) != stored.head_crc) {
+    throw DamagedCheckpoint(
+        concat({"[checkpoint] ", path_, "/", stored.name,
+                ": expected the header that was saved, got other bytes (its CRC32C differs)"}));
+  }
+}
+
+void CheckpointReader::check_files(int part, int parts) {
+  for (size_t i = static_cast<size_t>(part); i < files_.size(); i += static_cast<size_t>(parts))
+    check_header(i);
+}
+
 void CheckpointReader::read_block(const Block& block, std::vector<std::byte>& memory) const {
   // A block that is wanted as a whole goes where it is wanted; the rest of others is dropped.
   const bool direct = block.wanted == block.bytes;
@@ -146,18 +167,16 @@ std::vector<std::string> CheckpointReader::verify() {
   std::vector<std::string> damage;
   std::vector<bool> there(files_.size(), true);
   for (size_t i = 0; i < files_.size(); ++i) {
-    const StoredFile& stored = manifest_.files[i];
     try {
-      const Ref<ReadFile> file = open(i);
-      std::vector<std::byte> head(static_cast<size_t>(stored.head_bytes));
-      file->read(head.data(), 0, stored.head_bytes);
-      if (crc32c(head.data(), head.size()) != stored.head_crc) {
-        damage.push_back(concat({"[checkpoint] ", path_, "/", stored.name,
-                                 ": expected the header that was saved, got other bytes (its "
-                                 "CRC32C differs)"}));
-      }
-    } catch (const Error& error) {
+      open(i);
+    } catch (const DamagedCheckpoint& error) {
       there[i] = false;
+      damage.push_back(error.what());
+      continue;
+    }
+    try {
+      check_header(i);
+    } catch (const DamagedCheckpoint& error) {
       damage.push_back(error.what());
     }
   }

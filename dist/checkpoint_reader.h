@@ -34,6 +34,10 @@ class CheckpointReader {
   void read(std::span<const Request> requests);
   // A whole tensor, laid out in memory as its model had it.
   Tensor read(const StoredTensor& tensor);
+  // Looks at what read() does not: that every `parts`-th file from `part` on is there, has its
+  // length, and begins with the header that was saved. Ranks that read tensors in parts look at
+  // files in parts. Throws a DamagedCheckpoint that names the file.
+  void check_files(int part = 0, int parts = 1);
 
   // Reads every byte; a line for each damage, naming file and tensor, and none where the checkpoint
   // is whole.
@@ -42,6 +46,7 @@ class CheckpointReader {
  private:
   struct Block;
   Ref<ReadFile> open(size_t file);
+  void check_header(size_t file);
   void read_block(const Block& block, std::vector<std::byte>& memory) const;
 
   std::string path_;

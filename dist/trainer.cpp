@@ -168,11 +168,17 @@ Result Trainer::fit() {
     }
     detail::share(start, *comm);
     detail::RunBoard board(1);
-    const bool stopped = rank.work(*comm, {.attempt = start.attempt,
-                                           .resume = start.resume,
-                                           .board = &board,
-                                           .signals = preemption.descriptor(),
-                                           .same_parameters = start.same_parameters});
+    bool stopped = false;
+    try {
+      stopped = rank.work(*comm, {.attempt = start.attempt,
+                                  .resume = start.resume,
+                                  .board = &board,
+                                  .signals = preemption.descriptor(),
+                                  .same_parameters = start.same_parameters});
+    } catch (...) {
+      if (folder) detail::note_attempt(*folder, start.attempt, comm->size(), "failed", {.code = 1});
+      throw;
+    }
     if (folder)
       detail::note_attempt(*folder, start.attempt, comm->size(),
                            stopped ? "ended by a signal" : "finished", {});

@@ -350,7 +350,7 @@ std::vector<NamedTensor> Optimizer::state_dict() const {
   return result;
 }
 
-void Optimizer::load_state(std::span<const NamedTensor> state, bool adopt) {
+Function<void()> Optimizer::prepare_state(std::span<const NamedTensor> state, bool adopt) {
   const NoGrad no_grad;
   std::unordered_map<std::string_view, const Tensor*> given;
   std::string wrong;
@@ -402,24 +402,32 @@ void Optimizer::load_state(std::span<const NamedTensor> state, bool adopt) {
              wrong);
 
   const CategoryScope scope(Category::optimizer);
-  std::vector<std::pair<std::vector<Tensor>, Tensor>> fresh;  // all memory first: it may run out
+  struct Fresh {
+    int64_t steps;
+    std::vector<Tensor> state;
+    Tensor master;
+  };
+  std::vector<Fresh> fresh;  // all memory first: it may run out
   const auto taken_over = [adopt](const Tensor& parameter, const Tensor& tensor) {
     return adopt && same_layout(tensor, parameter) ? tensor : copy_in_layout_of(parameter, tensor);
   };
   for (size_t i = 0; i < entries_.size(); ++i) {
-    auto& [tensors, master] = fresh.emplace_back();
+    Fresh& to = fresh.emplace_back(Fresh{loaded[i].steps, {}, {}});
     for (const Tensor* tensor : loaded[i].state)
-      tensors.push_back(taken_over(entries_[i].parameter, *tensor));
-    if (loaded[i].master) master = taken_over(entries_[i].parameter, *loaded[i].master);
+      to.state.push_back(taken_over(entries_[i].parameter, *tensor));
+    if (loaded[i].master) to.master = taken_over(entries_[i].parameter, *loaded[i].master);
   }
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    entries_[i].steps = loaded[i].steps;
-    entries_[i].state = std::move(fresh[i].first);
-    entries_[i].master = std::move(fresh[i].second);
-    entries_[i].master_version =
-        -1;  // the parameter may have been loaded before, after, or not at all
-  }
-  steps_ = steps->item_int();
+  return [this, all_steps = steps->item_int(), fresh = std::move(fresh)]() mutable {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      Entry& entry = entries_[i];
+      entry.steps = fresh[i].steps;
+      entry.state = std::move(fresh[i].state);
+      entry.master = std::move(fresh[i].master);
+      // The parameter may have been loaded before, after, or not at all.
+      entry.master_version = -1;
+    }
+    steps_ = all_steps;
+  };
 }
 
 }  // namespace weft::optim

@@ -8,6 +8,7 @@
 // into them. An optimizer belongs to one thread; a step uses that thread's num_threads().
 #pragma once
 
+#include "core/function.h"
 #include "core/safetensors.h"
 #include "optim/blocks.h"
 #include "optim/parameters.h"
@@ -45,10 +46,14 @@ class Optimizer {
   std::vector<NamedTensor> state_dict() const;
   // Copies in what state_dict gave, possibly by way of a file. Names, shapes and dtypes are checked
   // first: one error names all that is missing, unexpected or wrong, and then nothing has changed.
-  void load_state_dict(std::span<const NamedTensor> state) { load_state(state, false); }
-  // The same, keeping the tensors themselves where they are laid out as their parameters: nobody
-  // else may use them from then on. Needs no memory for a second copy.
-  void adopt_state_dict(std::span<const NamedTensor> state) { load_state(state, true); }
+  void load_state_dict(std::span<const NamedTensor> state) { prepare_state(state, false)(); }
+  // The same by halves, for ranks that load together and must all be able to before any does: what
+  // comes back does the rest, once, cannot fail, and must be called before anything else is done to
+  // the optimizer. Tensors that are laid out as their parameters are kept themselves, which needs no
+  // memory for a second copy: nobody else may use them from then on.
+  [[nodiscard]] Function<void()> adopt_state_dict(std::span<const NamedTensor> state) {
+    return prepare_state(state, true);
+  }
 
   // Bytes of state, masters included.
   int64_t state_bytes() const;
@@ -103,7 +108,7 @@ class Optimizer {
   };
 
   void check_group(int64_t group) const;
-  void load_state(std::span<const NamedTensor> state, bool adopt);
+  Function<void()> prepare_state(std::span<const NamedTensor> state, bool adopt);
   void prepare(Entry& entry);
   void adapt_all();
   template <class F>

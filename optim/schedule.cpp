@@ -139,13 +139,18 @@ Scheduler::Scheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
   seek(0);
 }
 
-void Scheduler::seek(int64_t step) {
+std::vector<double> Scheduler::rates_at(int64_t step) const {
   WEFT_CHECK(step >= 0, "scheduler", "expected a step of 0 or more, got ", step);
   std::vector<double> rates;
   for (const Schedule& schedule : schedules_) {
     rates.push_back(schedule(step));
     check_rate("scheduler", rates.back());
   }
+  return rates;
+}
+
+void Scheduler::seek(int64_t step) {
+  const std::vector<double> rates = rates_at(step);
   for (size_t group = 0; group < rates.size(); ++group) {
     optimizer_.set_lr(static_cast<int64_t>(group), rates[group]);
   }

@@ -86,14 +86,18 @@ class Scheduler {
   void step() { seek(position_ + 1); }
   // The step whose rates are set.
   int64_t position() const { return position_; }
-  // Goes to any step: what resuming needs.
+  // Goes to any step: what resuming needs. Where a schedule has no rate for it, nothing changes.
   void seek(int64_t step);
+  // Throws what seek(step) would.
+  void check(int64_t step) const { rates_at(step); }
 
   // The position as "schedule.step".
   std::vector<NamedTensor> state_dict() const;
   void load_state_dict(std::span<const NamedTensor> state);
 
  private:
+  std::vector<double> rates_at(int64_t step) const;
+
   Optimizer& optimizer_;
   std::vector<Schedule> schedules_;
   int64_t position_ = 0;

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs ranks under the real launchers of Debian: mpirun, and srun with a Slurm of one node that is set up in
-# a temporary folder and taken down again. Needs root, and a build in build/release (or BUILD).
+# a temporary folder and taken down again; and under torchrun where there is one (TORCHRUN, on PATH, or what
+# scripts/peers.sh brings). Needs root, and a build in build/release (or BUILD).
 #   scripts/launcher_test.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=${1:-build/release}
+root=$PWD
 program=$PWD/$build/tests/ranks_program
 packages=(openmpi-bin slurm-wlm munge)
 failures=0
@@ -136,6 +138,64 @@ same_bits() {
     say "passed: mnist by $name has the bits of --workers 2"
   fi
 }
+# What gpt writes under a launcher: checkpoints in a run that takes a while.
+gpt=$(dirname "$program")/../bin/gpt
+writing=(--data "$root/LICENSE" --layers 2 --width 32 --heads 2 --context 16 --sample 0 --steps 60 --epochs 60
+  --global-batch 16 --logical-shards 4 --threads 1)
+slowly=(--inject 'delay:phase=data,rank=0,seconds=0.05')
+# same_as_uninterrupted NAME: its losses and its export are those of a run that nothing has happened to.
+same_as_uninterrupted() {
+  [ -d "$folder/uninterrupted" ] || "$gpt" "${writing[@]}" --quiet --run-dir "$folder/uninterrupted" \
+    --export "$folder/uninterrupted.safetensors"
+  cmp -s <(losses uninterrupted) <(losses "$1") && cmp -s "$folder/uninterrupted.safetensors" "$folder/$1.safetensors"
+}
+# preempted NAME LAUNCHER...: when the launcher gets SIGTERM, the ranks save and end; another launch with --resume auto
+# goes on from there.
+preempted() {
+  local name=$1 launcher code=0
+  shift
+  local run=("$@" "$gpt" "${writing[@]}" --strategy fsdp --checkpoint-every 1000 --run-dir "$folder/$name"
+    --export "$folder/$name.safetensors")
+  "${run[@]}" "${slowly[@]}" </dev/null >"$folder/output" 2>&1 &
+  launcher=$!
+  for _ in $(seq 600); do
+    [ "$(cat "$folder/$name/metrics.jsonl" 2>/dev/null | wc -l)" -lt 5 ] || break
+    sleep 0.1
+  done
+  kill -TERM "$launcher"
+  wait "$launcher" || code=$?
+  if [ "$code" -eq 0 ] || [ -e "$folder/$name/result.json" ] ||
+    ! grep -q '"ending":"ended by a signal"' "$folder/$name/attempts/1/attempt.json" ||
+    [ "$(ls "$folder/$name/checkpoints" | wc -l)" -ne 1 ]; then
+    say "FAILED: expected one checkpoint and a failure after SIGTERM to $1, got exit code $code and:" \
+      "$(ls -A "$folder/$name/checkpoints")"
+    cat "$folder/output"
+    failures=$((failures + 1))
+  elif pgrep -f "$folder/$name " >/dev/null; then
+    say "FAILED: processes are left after SIGTERM to $1"
+    failures=$((failures + 1))
+  elif ! timeout 300 "${run[@]}" --resume auto </dev/null >"$folder/output" 2>&1 || ! same_as_uninterrupted "$name"; then
+    say "FAILED: expected the run to go on to the same bits under $1 with --resume auto"
+    cat "$folder/output"
+    failures=$((failures + 1))
+  else
+    say "passed: SIGTERM to $1 saves and ends, --resume auto goes on to the same bits"
+  fi
+}
+# restarted NAME LAUNCHER...: a rank is killed, and what the launcher does about it goes on by itself.
+restarted() {
+  local name=$1
+  shift
+  if timeout 300 "$@" "$gpt" "${writing[@]}" --strategy fsdp --checkpoint-every 3 --resume auto --run-dir "$folder/$name" \
+    --export "$folder/$name.safetensors" --inject 'kill:phase=backward,step=20,rank=1' </dev/null >"$folder/output" 2>&1 &&
+    same_as_uninterrupted "$name" && grep -q '"restarts": *1,' "$folder/$name/result.json"; then
+    say "passed: a killed rank under $1, which starts all again with --resume auto: the same bits"
+  else
+    say "FAILED: a killed rank under $*"
+    cat "$folder/output"
+    failures=$((failures + 1))
+  fi
+}
 images=no
 [ ! -d /usr/share/datasets/fashion-mnist ] || images=yes
 
@@ -164,6 +224,22 @@ if [ "$images" = yes ]; then
   done
 fi
 
+expect 2 "--grace: expected ranks that this program starts itself, got mpirun's" \
+  mpirun --oversubscribe -n 2 "$gpt" "${writing[@]}" --strategy fsdp --checkpoint-every 3 --grace 3
+# By itself mpirun gives ranks a second between SIGTERM and SIGKILL.
+preempted mpirun-preempted mpirun --oversubscribe --mca odls_base_sigkill_timeout 30 -n 2
+
+torchrun=${TORCHRUN:-$(command -v torchrun || echo "$root/build/peers/bin/torchrun")}
+if [ -x "$torchrun" ]; then
+  local_ranks=("$torchrun" --standalone --no-python --nproc-per-node)
+  expect 0 "$both" "${local_ranks[@]}" 2 "$program"
+  preempted torchrun-preempted "${local_ranks[@]}" 2
+  restarted torchrun-restarted "${local_ranks[@]}" 2 --max-restarts 1
+else
+  say "skipped: no torchrun"
+fi
+preempted weft-preempted "$(dirname "$program")/../bin/weft" run -n 3 --
+
 set_up_slurm
 slots=$(nproc)
 expect 0 "$alone" srun -n 1 "$program"
@@ -178,6 +254,7 @@ if [ "$images" = yes ]; then
     same_bits "srun-$backend" srun --overcommit -n 2
   done
 fi
+preempted srun-preempted srun --overcommit -n 2
 # Neither a batch script nor a task of one is a rank: the program may start its own.
 printf '#!/bin/sh\nexec %s --workers 2 --run-dir %s/batch\n' "$program" "$folder" >batch.sh
 expect 0 'rank 0 of 2: sum 3, backend shm' sh -c \

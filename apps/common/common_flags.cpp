@@ -155,14 +155,18 @@ std::optional<int> check_failures(const CommandLine& line, const CommonFlags& fl
     return line.reject("--min-workers: expected at most the " + std::to_string(flags.workers) +
                        " of --workers, got " + std::to_string(flags.min_workers));
   }
-  for (const char* flag : {"--max-failures", "--min-workers", "--heartbeat"}) {
+  for (const char* flag : {"--max-failures", "--min-workers", "--heartbeat", "--grace"}) {
     if (line.given(flag) && flags.environment.launched()) {
       return line.reject(std::string(flag) + ": expected ranks that this program starts itself, " +
                          "got " + flags.environment.launcher + "'s");
     }
   }
-  if (line.given("--heartbeat") && flags.workers == 1 && flags.max_failures == 0)
-    return line.reject("--heartbeat: expected several --workers or --max-failures beside it");
+  for (const char* flag : {"--heartbeat", "--grace"}) {
+    if (line.given(flag) && flags.workers == 1 && flags.max_failures == 0) {
+      return line.reject(std::string(flag) +
+                         ": expected several --workers or --max-failures beside it");
+    }
+  }
   for (const char* flag : {"--keep", "--on-save-error", "--grace"}) {
     if (line.given(flag) && flags.checkpoint_every == 0)
       return line.reject(std::string(flag) + ": expected --checkpoint-every beside it");

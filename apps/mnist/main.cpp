@@ -14,6 +14,7 @@ int run(int argc, char** argv) {
                   {"schedule", options.schedule},
                   {"momentum", options.momentum},
                   {"weight_decay", options.weight_decay},
+                  {"clip", options.clip},
                   {"label_smoothing", options.label_smoothing},
                   {"flip", int64_t{options.flip}},
                   {"shift", options.shift}}},

@@ -30,13 +30,15 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
   CommandLine line(
       "mnist",
       "Trains a small network on MNIST-like images (IDX files; by default Fashion-MNIST).");
-  line.add_choice("--model", options.model, {"mlp", "cnn"}, "network");
+  line.add_choice("--model", options.model, {"mlp", "cnn", "norm_cnn"},
+                  "network; norm_cnn has BatchNorm behind its convolutions");
   line.add_choice("--preset", options.preset, {"none", "accurate"},
                   "a set of values: accurate takes longer and gets further");
   line.add_choice("--schedule", options.schedule, {"constant", "cosine", "one_cycle"},
                   "learning-rate schedule");
   line.add("--momentum", options.momentum, "momentum of sgd", 0.0, 1.0);
   line.add("--weight-decay", options.weight_decay, "weight decay", 0.0, 1e3);
+  line.add("--clip", options.clip, "largest norm of the gradient, 0 for any", 0.0, 1e6);
   line.add("--label-smoothing", options.label_smoothing, "label smoothing", 0.0, 1.0);
   line.add_switch("--flip", options.flip, "mirror training images at random");
   line.add("--shift", options.shift, "move training images by up to so many pixels", 0, 28);

@@ -15,6 +15,7 @@ struct MnistOptions {
   std::string schedule = "cosine";
   double momentum = 0.9;
   double weight_decay = 0;
+  double clip = 0;
   double label_smoothing = 0;
   bool flip = false;
   int64_t shift = 0;

@@ -43,8 +43,9 @@ class MnistTask final : public Task {
   const data::Dataset& training() const override { return train_; }
   const data::Dataset& test() const override { return test_; }
   std::string headline() const override { return options_.model; }
+  double clip_norm() const override { return options_.clip; }
 
-  // The mlp takes [rows, 784], the cnn [rows, 1, 28, 28].
+  // The mlp takes [rows, 784], the others [rows, 1, 28, 28].
   Tensor logits(const Tensor& images) override {
     const Tensor shaped = options_.model == "mlp" ? flatten(images, 1) : images;
     return (*model_)(to(shaped, dtype_from_name(common_.dtype)));

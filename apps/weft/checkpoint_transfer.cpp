@@ -121,6 +121,7 @@ int import_checkpoint(const std::string& file, const std::string& directory, con
     if (alias && to) manifest.aliases.emplace_back("model." + *alias, "model." + *to);
   }
   std::sort(manifest.aliases.begin(), manifest.aliases.end());
+  manifest.schedule = 0;
   // An optimizer that has not stepped yet has no other state.
   const int64_t steps = 0;
   tensors.push_back({"optimizer.step", from_values(std::span<const int64_t>(&steps, 1), {})});

@@ -182,13 +182,15 @@ void CheckpointLoad::read() {
   reader_.read(requests);
 }
 
-void CheckpointLoad::apply_optimizer() {
-  if (parts_.optimizer) parts_.optimizer->adopt_state_dict(state_);
-  state_.clear();
-  optimizer_.clear();
+void CheckpointLoad::prepare() {
+  if (parts_.optimizer) give_ = parts_.optimizer->adopt_state_dict(state_);
 }
 
-void CheckpointLoad::apply_model() {
+void CheckpointLoad::apply() {
+  if (give_) give_();
+  give_ = {};
+  state_.clear();
+  optimizer_.clear();
   std::vector<Copy> copies;
   for (const Target& target : model_) {
     if (target.piece.count == 0) continue;

@@ -1,6 +1,7 @@
 // Bringing a checkpoint's values to where this rank holds them.
 #pragma once
 
+#include "core/function.h"
 #include "dist/checkpoint_reader.h"
 #include "dist/detail/checkpoint_pieces.h"
 
@@ -17,9 +18,10 @@ class CheckpointLoad {
 
   // Reads it into memory of its own. Throws DamagedCheckpoint.
   void read();
-  // The optimizer's state, then the rest.
-  void apply_optimizer();
-  void apply_model();
+  // All that may still fail. Throws an Error where the optimizer has other state than this.
+  void prepare();
+  // Puts everything in its place, once all ranks are ready to. Cannot fail but by communication.
+  void apply();
 
  private:
   // Values for a piece of the model, or for a tensor of the optimizer's state.
@@ -41,6 +43,7 @@ class CheckpointLoad {
   std::vector<Target> model_;
   std::vector<Target> optimizer_;
   std::vector<NamedTensor> state_;  // what the optimizer is given
+  Function<void()> give_;           // gives it
 };
 
 }  // namespace weft::dist::detail

@@ -1,9 +1,10 @@
-// The two networks of the mnist app, for 28×28 images of ten classes. Parameter names are those of
+// The networks of the mnist app, for 28×28 images of ten classes. Parameter names are those of
 // the same PyTorch modules: "fc1.weight", "conv1.bias", …
 #pragma once
 
 #include "nn/conv.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 
 #include <string_view>
 
@@ -30,7 +31,20 @@ struct MnistCnn : Module {
   Linear fc2{128, 10};
 };
 
-// "mlp" or "cnn".
+// The same with BatchNorm behind each convolution, whose bias it makes needless.
+struct MnistNormCnn : Module {
+  MnistNormCnn();
+  Tensor forward(const Tensor& images) override;
+
+  Conv2d conv1{1, 32, 3, {.padding = {1, 1}}, false};
+  BatchNorm2d norm1{32};
+  Conv2d conv2{32, 64, 3, {.padding = {1, 1}}, false};
+  BatchNorm2d norm2{64};
+  Linear fc1{3136, 128};
+  Linear fc2{128, 10};
+};
+
+// "mlp", "cnn" or "norm_cnn".
 Ref<Module> make_mnist_model(std::string_view name);
 
 }  // namespace weft::nn::models

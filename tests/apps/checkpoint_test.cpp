@@ -25,9 +25,8 @@ struct Ended {
   std::string text;
 };
 
-Ended weft(const std::string& arguments) {
-  const std::string command = std::string(WEFT_BIN_DIR) + "/weft " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
+Ended run_shell(const std::string& command) {
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   Ended ended;
   char buffer[4096];
   for (size_t got = 0; (got = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
@@ -35,6 +34,10 @@ Ended weft(const std::string& arguments) {
   const int status = pclose(pipe);
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return ended;
+}
+
+Ended weft(const std::string& arguments) {
+  return run_shell(std::string(WEFT_BIN_DIR) + "/weft " + arguments);
 }
 
 bool has(const Ended& ended, const std::string& part) {
@@ -178,6 +181,31 @@ TEST(WeftCheckpoint, ExportIsTheModelAndImportTakesItBack) {
   const Ended again = weft("checkpoint import " + file + " " + (run / "imported"));
   EXPECT_EQ(again.code, 1);
   EXPECT_TRUE(has(again, "step-00000000")) << again.text;
+}
+
+// An export, read by Python: the model that was trained; and a file that Python's package has
+// written, imported and exported again.
+TEST(WeftCheckpoint, PythonReadsExportsAndWritesImports) {
+  const TemporaryDirectory run;
+  const auto trained = train_two_steps(run / "checkpoints");
+  const auto agrees = [&](const std::string& file, const std::string& expected) {
+    const std::string script = std::string(WEFT_TESTS_DIR) + "/golden/check_export.py";
+    const Ended ended = run_shell(concat({WEFT_PYTHON, " ", script, " ", file, " ", expected}));
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    EXPECT_TRUE(has(ended, "tensors agree, read by Python")) << ended.text;
+  };
+  const std::string exported = run / "model.safetensors";
+  ASSERT_EQ(weft("checkpoint export " + run.path() + "/checkpoints/step-00000002 " + exported).code,
+            0);
+  // A float as JSON, which has doubles, is that float.
+  std::ofstream(run / "model.json") << nlohmann::json(trained).dump();
+  agrees(exported, run / "model.json");
+
+  const std::string theirs = std::string(WEFT_TESTS_DIR) + "/golden/interchange.safetensors";
+  const Ended imported = weft("checkpoint import " + theirs + " " + (run / "theirs"));
+  ASSERT_EQ(imported.code, 0) << imported.text;
+  ASSERT_EQ(weft("checkpoint export " + (run / "theirs/step-00000000") + " " + exported).code, 0);
+  agrees(exported, theirs);
 }
 
 TEST(WeftCheckpoint, DiffTellsWhatDiffersAndByHowMuch) {

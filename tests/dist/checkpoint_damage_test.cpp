@@ -2,63 +2,17 @@
 #include "autograd/grad_mode.h"
 #include "dist/checkpoint.h"
 #include "dist/checkpoint_reader.h"
-#include "ops/ops.h"
-#include "optim/optim.h"
+#include "tests/support/small_checkpoint.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/support/training_rank.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 namespace weft::test {
 namespace {
-
-struct Small : nn::Module {
-  nn::Linear fc{3, 5};
-  Tensor wide = full({4}, 0.5, {f64});
-  Tensor count = zeros({2}, {i64});
-  Small() {
-    add("fc", fc);
-    add_parameter("wide", wide);
-    add_buffer("count", count);
-  }
-  Tensor forward(const Tensor& x) override { return fc(x) * weft::to(sum(wide), f32); }
-};
-
-// Two ranks' checkpoint with several blocks a tensor.
-void save_small(const std::string& directory, std::initializer_list<int64_t> steps) {
-  dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
-    Small model;
-    dist::Parallel parallel(model, comm, {.strategy = "zero3"});
-    optim::Sgd optimizer(parallel.parameters(), {.lr = 0.1, .momentum = 0.9});
-    dist::Checkpointer checkpoints(model, parallel, {.directory = directory, .block_bytes = 16});
-    checkpoints.add(optimizer);
-    uint64_t at = 0;
-    for (const int64_t step : steps) {
-      parallel.begin_step(at++);
-      for (const dist::Shard& shard : parallel.shards()) {
-        parallel.begin_shard(shard);
-        parallel.backward(sum(square(model(ones({2, 3})))));
-      }
-      optimizer.step();
-      checkpoints.save({.step = step});
-      checkpoints.wait();
-    }
-  });
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
 
 // What reading all of it says; empty where it is whole.
 std::vector<std::string> damage_of(const std::string& checkpoint) {
@@ -128,15 +82,15 @@ TEST(CheckpointDamage, EveryCutAndAddedByteIsFoundAndNamed) {
       const auto damage = damage_of(checkpoint);
       ASSERT_FALSE(damage.empty()) << name << " cut to " << length;
       EXPECT_NE(damage[0].find(name), std::string::npos) << damage[0];
-      write(path, whole);
+      write_bytes(path, whole);
     }
-    write(path, whole + "x");
+    write_bytes(path, whole + "x");
     EXPECT_FALSE(damage_of(checkpoint).empty());
     std::filesystem::remove(path);
     const auto damage = damage_of(checkpoint);
     ASSERT_FALSE(damage.empty());
     EXPECT_NE(damage[0].find(name), std::string::npos) << damage[0];
-    write(path, whole);
+    write_bytes(path, whole);
   }
   EXPECT_EQ(damage_of(checkpoint), std::vector<std::string>{});
 }
@@ -150,107 +104,6 @@ TEST(CheckpointDamage, ALostFileNamesItsTensors) {
   for (const std::string& line : damage_of(checkpoint))
     all += line + "\n";
   EXPECT_NE(all.find("tensor model.fc.bias"), std::string::npos) << all;
-}
-
-// What resume() does about damage, on several ranks.
-TEST(CheckpointDamage, ResumeTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
-  const TemporaryDirectory directory;
-  save_small(directory.path(), {1, 2, 3});
-  const auto flip = [&](const std::string& name, size_t from_end) {
-    std::string bytes = bytes_of(directory / name);
-    bytes[bytes.size() - from_end] ^= 4;
-    write(directory / name, bytes);
-  };
-  flip("step-00000003/manifest.json", 100);
-  flip("step-00000002/rank-00000-of-00002.safetensors", 1);
-  const auto resume = [&](const std::function<void(dist::Checkpointer&, Small&)>& f) {
-    dist::run_thread_ranks(3, [&](dist::Communicator& comm) {
-      Small model;
-      dist::Parallel parallel(model, comm, {.strategy = "zero3"});
-      optim::Sgd optimizer(parallel.parameters(), {.lr = 0.1, .momentum = 0.9});
-      dist::Checkpointer checkpoints(model, parallel, {.directory = directory.path()});
-      checkpoints.add(optimizer);
-      f(checkpoints, model);
-    });
-  };
-  resume([&](dist::Checkpointer& checkpoints, Small&) {
-    const auto resumed = checkpoints.resume();
-    ASSERT_TRUE(resumed.has_value());
-    EXPECT_EQ(resumed->progress.step, 1);
-    ASSERT_EQ(resumed->passed_over.size(), 2u);
-    EXPECT_NE(resumed->passed_over[0].find("step-00000003/manifest.json"), std::string::npos);
-    EXPECT_NE(resumed->passed_over[1].find("step-00000002/rank-00000"), std::string::npos);
-    EXPECT_NE(resumed->passed_over[1].find("tensor "), std::string::npos);
-  });
-  flip("step-00000001/manifest.json", 50);
-  resume([&](dist::Checkpointer& checkpoints, Small&) {
-    EXPECT_THROW(checkpoints.resume(), dist::DamagedCheckpoint);
-  });
-}
-
-TEST(CheckpointDamage, AReadErrorIsDamageAndAnotherModelIsNot) {
-  const TemporaryDirectory directory;
-  save_small(directory.path(), {1});
-  dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
-    Small model;
-    dist::Parallel parallel(model, comm, {.strategy = "ddp"});
-    const auto broken =
-        dist::hooked_storage(dist::local_storage(), [](const dist::StorageOperation& operation) {
-          const bool fails = operation.action == dist::StorageAction::read &&
-                             operation.path.find("rank-00001") != std::string::npos;
-          return dist::StorageFault{.error = fails ? EIO : 0};
-        });
-    dist::Checkpointer checkpoints(model, parallel,
-                                   {.directory = directory.path(), .storage = broken});
-    try {
-      checkpoints.resume();
-      FAIL() << "expected an error";
-    } catch (const dist::DamagedCheckpoint& error) {
-      EXPECT_NE(std::string(error.what()).find("Input/output error"), std::string::npos);
-    }
-  });
-  struct Other : nn::Module {
-    nn::Linear fc{3, 6};
-    Tensor more = ones({2});
-    Other() {
-      add("fc", fc);
-      add_parameter("more", more);
-    }
-    Tensor forward(const Tensor& x) override { return fc(x); }
-  };
-  dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
-    Other model;
-    dist::Parallel parallel(model, comm, {.strategy = "ddp"});
-    const auto start = model.fc.bias.to_vector<float>();
-    dist::Checkpointer checkpoints(model, parallel, {.directory = directory.path()});
-    try {
-      checkpoints.resume();
-      FAIL() << "expected an error";
-    } catch (const dist::DamagedCheckpoint&) {
-      FAIL() << "expected an error of the plain kind";
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      for (const char* part : {"missing: model.more", "model.fc.bias: expected f32[6], got f32[5]",
-                               "unexpected: model.wide", "unexpected: model.count"})
-        EXPECT_NE(text.find(part), std::string::npos) << text;
-    }
-    EXPECT_EQ(model.fc.bias.to_vector<float>(), start);
-  });
-}
-
-TEST(CheckpointDamage, AnotherOptimizerIsRefused) {
-  const TemporaryDirectory directory;
-  save_small(directory.path(), {1});
-  dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
-    Small model;
-    dist::Parallel parallel(model, comm, {.strategy = "zero1"});
-    optim::AdamW optimizer(parallel.parameters());
-    dist::Checkpointer checkpoints(model, parallel, {.directory = directory.path()});
-    checkpoints.add(optimizer);
-    const auto start = model.fc.bias.to_vector<float>();
-    EXPECT_THROW(checkpoints.resume(), Error);
-    EXPECT_EQ(model.fc.bias.to_vector<float>(), start);
-  });
 }
 
 // A model whose parameter lies otherwise in memory than the one that was saved.

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <functional>
 #include <mutex>
+#include <tuple>
 
 namespace weft::test {
 namespace {
@@ -158,18 +159,19 @@ Strike once_at(Point point, const std::function<void()>& fault) {
 
 void nothing(Point, int64_t) {}
 
-class ParallelFault : public testing::TestWithParam<const char*> {
+class ParallelFault : public testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
-  std::string strategy() const { return GetParam(); }
+  std::string strategy() const { return std::get<0>(GetParam()); }
+  int victim() const { return std::get<1>(GetParam()); }
 
   // A job for each point, all at the same time, so that a timeout is waited for once.
   void expect_verdicts(const std::function<void()>& fault, double timeout, const std::string& what,
-                       bool stopped = false) {
+                       bool alive = false) {
     const std::string job = fresh_job_name();
     ProcessesOptions options{.seconds = 90};
-    if (stopped) {
+    if (alive) {
       for (int point = 0; point < kPointCount; ++point)
-        options.abandoned.push_back(point * kRanks + kVictim);
+        options.abandoned.push_back(point * kRanks + victim());
     }
     const auto outcomes = run_processes(
         kPointCount * kRanks,
@@ -181,16 +183,18 @@ class ParallelFault : public testing::TestWithParam<const char*> {
           const auto comm =
               dist::join_shm(concat({job, "-", point}), rank, kRanks, {.timeout_seconds = timeout});
           return train(*comm, strategy(),
-                       rank == kVictim ? once_at(static_cast<Point>(point), fault) : nothing);
+                       rank == victim() ? once_at(static_cast<Point>(point), fault) : nothing);
         },
         options);
     for (int process = 0; process < kPointCount * kRanks; ++process) {
-      if (process % kRanks == kVictim) continue;
+      if (process % kRanks == victim()) continue;
       const auto& outcome = outcomes[static_cast<size_t>(process)];
       SCOPED_TRACE(concat({kPoints[static_cast<size_t>(process / kRanks)], ", rank ",
                            process % kRanks, ": ", outcome.text}));
       EXPECT_EQ(outcome.code, kVerdict);
-      EXPECT_THAT(outcome.text, testing::ContainsRegex("no rank (1|[0-9] \\(of the job: 1\\))"));
+      EXPECT_THAT(outcome.text, testing::ContainsRegex(concat({"no rank (", victim(),
+                                                               "|[0-9] \\(of the job: ",
+                                                               victim(), "\\))"})));
       EXPECT_THAT(outcome.text,
                   testing::ContainsRegex("(all_reduce|reduce_scatter|all_gather|broadcast|barrier|"
                                          "gather|split) #[0-9]+ of 'world"));
@@ -199,9 +203,13 @@ class ParallelFault : public testing::TestWithParam<const char*> {
     EXPECT_THAT(leftovers(), testing::IsEmpty());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Strategies, ParallelFault,
-                         testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
-                         [](const auto& row) { return std::string(row.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, ParallelFault,
+    testing::Combine(testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
+                     testing::Range(0, kRanks)),
+    [](const auto& row) {
+      return concat({std::get<0>(row.param), "_rank", std::get<1>(row.param)});
+    });
 
 TEST_P(ParallelFault, RankThatThrowsIsNamed) {
   expect_verdicts([] { throw Error("bad sample"); }, 60, "it gave up");
@@ -215,6 +223,10 @@ TEST_P(ParallelFault, StoppedRankIsNamed) {
   expect_verdicts([] { raise(SIGSTOP); }, 3, "it did not come within 3.", true);
 }
 
+TEST_P(ParallelFault, RankThatIsLateBeyondTheTimeoutIsNamed) {
+  expect_verdicts([] { sleep(1000); }, 3, "it did not come within 3.", true);
+}
+
 // Memory of ranks that are threads is shared: nobody may free what another still reads.
 TEST_P(ParallelFault, ThreadRanksHearOfOneThatThrows) {
   for (int point = 0; point < kPointCount; ++point) {
@@ -225,7 +237,7 @@ TEST_P(ParallelFault, ThreadRanksHearOfOneThatThrows) {
       dist::run_thread_ranks(kRanks, [&](dist::Communicator& comm) {
         try {
           train(comm, strategy(),
-                comm.rank() == kVictim
+                comm.rank() == victim()
                     ? once_at(static_cast<Point>(point), [] { throw Error("bad sample"); })
                     : nothing);
         } catch (const CommunicationError& error) {
