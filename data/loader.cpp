@@ -89,8 +89,9 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
              " when short ones are dropped, got ", dataset.size(), " samples");
   int64_t end = 0;
   for (const RowRange& range : given.rows) {
-    WEFT_CHECK(given.tail == Tail::mask, "loader",
-               "expected Tail::mask where a loader gathers only some rows, got another");
+    WEFT_CHECK(given.tail != Tail::shrink, "loader",
+               "expected batches of full shape where a loader gathers only some rows, got "
+               "Tail::shrink");
     WEFT_CHECK(range.first >= end && range.count >= 0 && range.first + range.count <= given.batch,
                "loader", "expected rising ranges of rows within a batch of ", given.batch,
                ", got rows ", range.first, " to ", range.first + range.count);
@@ -127,7 +128,7 @@ Batch Loader::gather(LoaderState at) const {
   for (const int64_t index : indices)
     targets += dataset_.targets_of(index);
 
-  int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
+  int64_t rows = options_.tail == Tail::shrink ? samples : options_.batch;
   if (!options_.rows.empty()) {
     std::vector<int64_t> chosen;
     rows = 0;

@@ -27,7 +27,7 @@ struct LoaderOptions {
   bool shuffle = true;
   Tail tail = Tail::mask;
   // The rows of every batch that this loader gathers, one range after the other and rising: what
-  // one rank of several trains on. Empty: all. Needs Tail::mask.
+  // one rank of several trains on. Empty: all. Not with Tail::shrink.
   std::vector<RowRange> rows = {};
   int prefetch = 2;  // batches gathered ahead by a background thread; 0 gathers in next()
 };

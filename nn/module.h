@@ -104,6 +104,9 @@ class Module : public RefCounted {
   // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs
   // the model once on zeros of `input` in evaluation mode, without recording.
   std::string summary(const Shape& input, DType dtype = f32);
+  // Multiplications, each with its addition, of the convolutions and linear layers for such an
+  // input: what papers count as a model's operations. Runs the model in the same way.
+  int64_t multiply_adds(const Shape& input, DType dtype = f32);
 
   // ---- hooks, in the order they were added; removing one that is gone does nothing ----
 

@@ -1,0 +1,13 @@
+// The training loop of the resnet app.
+#pragma once
+
+#include "apps/resnet/options.h"
+#include "dist/trainer.h"
+
+namespace weft::app {
+
+// Trains, evaluates after each epoch, and writes the run directory and the export, whose names are
+// those of torchvision. Every rank calls it. Throws weft::Error.
+void train_resnet(const ResNetAppOptions& options, dist::Session& session);
+
+}  // namespace weft::app
