@@ -67,7 +67,7 @@ std::vector<float> train(const std::string& name, DType dtype, int steps) {
   const auto model = nn::models::make_resnet(name, {.classes = kClasses});
   fill(*model);
   model->to(dtype);
-  optim::Sgd optimizer(model->parameters(), {.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
+  optim::Sgd optimizer(model->parameters(), {.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-4});
   std::vector<float> losses;
   for (int step = 0; step < steps; ++step) {
     const Sample sample = batch(step, name == "resnet20" ? 32 : 64);
