@@ -61,7 +61,8 @@ class Profiler {
 };
 
 namespace detail {
-extern thread_local constinit Profiler* t_profiler;
+// Of the initial thread-local model: read without a call.
+extern thread_local constinit Profiler* t_profiler __attribute__((tls_model("initial-exec")));
 }
 
 // That of the calling thread, or null.

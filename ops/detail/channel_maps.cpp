@@ -114,9 +114,15 @@ void blend_rows(const Tensor& out, const Tensor& dresidual, const Tensor& g, con
   const T* shift = blend.shift.data<T>();
   each_row(shape, Stream, [=](int64_t row, int64_t at) {
     const int64_t first = row * channels;
+    // Row by row, since the stores of two streams at once would break up each other's lines.
+    if constexpr (Residual) {
+      for_lanes<T>(channels, [&]<class V>(int64_t c) {
+        store_wide<Stream>(to_residual + first + c,
+                           gated<V, Gated>(gradient + first, bits + row * pitch, c));
+      });
+    }
     for_lanes<T>(channels, [&]<class V>(int64_t c) {
       const V h = gated<V, Gated>(gradient + first, bits + row * pitch, c);
-      if constexpr (Residual) store_wide<Stream>(to_residual + first + c, h);
       const V rest = fma(load_wide<V>(in + first + c) - load<V>(mean + at + c),
                          load<V>(slope + at + c), load<V>(shift + at + c));
       store_wide<Stream>(to + first + c, fma(h, load<V>(scale + at + c), rest));

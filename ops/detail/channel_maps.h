@@ -21,7 +21,7 @@ struct ChannelRows {
 // Rows are worked on in blocks that stay in cache between two passes over them.
 inline int64_t channel_block_rows(const ChannelRows& shape) {
   constexpr int64_t kElements = 8192;
-  return std::clamp<int64_t>(kElements / shape.channels, 16, 1024);
+  return std::clamp<int64_t>(kElements / shape.channels, 32, 1024);
 }
 
 // Below, matrices are of one floating dtype; mean, scale, slope and shift are [segments, channels]

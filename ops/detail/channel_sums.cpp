@@ -86,23 +86,36 @@ ChannelPair sum_rows(const ChannelRows& shape, const SumBlock& sum_block, const 
   return result;
 }
 
-// sum[c] += f.operator()<V>(row, c) over rows. Four rows share one visit of the sums, which live in
-// memory.
+// Rows that share a visit of the sums, which live in memory. Long rows are read one after the other:
+// memory delivers a single stream about twice as fast as four that lie close together.
+constexpr int64_t kLongRow = 64;  // channels
+constexpr int64_t kShared = 4;
+
+// Calls one.operator()<V>(row, c) for every row, or four.operator()<V>(row, c) for four at a time.
+template <class T, class One, class Four>
+void visit_rows(int64_t rows, int64_t channels, const One& one, const Four& four) {
+  int64_t row = 0;
+  if (channels <= kLongRow) {
+    for (; row + kShared <= rows; row += kShared)
+      for_lanes<T>(channels, [&]<class V>(int64_t c) { four.template operator()<V>(row, c); });
+  }
+  for (; row < rows; ++row)
+    for_lanes<T>(channels, [&]<class V>(int64_t c) { one.template operator()<V>(row, c); });
+}
+
+// sum[c] += f.operator()<V>(row, c) over rows.
 template <class T, class F>
 void add_rows(T* sum, int64_t rows, int64_t channels, const F& f) {
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    for_lanes<T>(channels, [&]<class V>(int64_t c) {
-      const V left = f.template operator()<V>(row, c) + f.template operator()<V>(row + 1, c);
-      const V right = f.template operator()<V>(row + 2, c) + f.template operator()<V>(row + 3, c);
-      store(sum + c, load<V>(sum + c) + (left + right));
-    });
-  }
-  for (; row < rows; ++row) {
-    for_lanes<T>(channels, [&]<class V>(int64_t c) {
-      store(sum + c, load<V>(sum + c) + f.template operator()<V>(row, c));
-    });
-  }
+  visit_rows<T>(
+      rows, channels,
+      [&]<class V>(int64_t row, int64_t c) {
+        store(sum + c, load<V>(sum + c) + f.template operator()<V>(row, c));
+      },
+      [&]<class V>(int64_t row, int64_t c) {
+        const V left = f.template operator()<V>(row, c) + f.template operator()<V>(row + 1, c);
+        const V right = f.template operator()<V>(row + 2, c) + f.template operator()<V>(row + 3, c);
+        store(sum + c, load<V>(sum + c) + (left + right));
+      });
 }
 
 template <class S>
@@ -117,6 +130,7 @@ ChannelPair moments(const Tensor& x, const ChannelRows& shape) {
     for (int64_t c = 0; c < channels; ++c)
       mean[c] /= static_cast<T>(rows);
     add_rows(deviations, rows, channels, [=]<class V>(int64_t r, int64_t c) {
+      __builtin_prefetch(in + (r + rows) * channels + c, 0, 2);
       const V deviation = load_wide<V>(in + r * channels + c) - load<V>(mean + c);
       return deviation * deviation;
     });
@@ -149,33 +163,32 @@ ChannelPair gradient_sums(const Tensor& g, const Tensor& dead, const Tensor& x, 
     const S* in = all_x + at * channels;
     const uint8_t* bits = all_bits + at * pitch;
     const T* m = means + segment * channels;
-    // Both sums in one visit of four rows: the operands come from memory.
-    const auto visit = [&]<class V>(int64_t r, int64_t c, V& product) {
-      V h = load_wide<V>(gradient + r * channels + c);
-      if constexpr (Gated) h = functors::where(load_bits<V>(bits + r * pitch, c), V{}, h);
-      product = h * (load_wide<V>(in + r * channels + c) - load<V>(m + c));
-      return h;
+    const auto h_of = [=]<class V>(int64_t r, int64_t c) {
+      const V h = load_wide<V>(gradient + r * channels + c);
+      if constexpr (!Gated) return h;
+      return functors::where(load_bits<V>(bits + r * pitch, c), V{}, h);
     };
-    int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) {
-      for_lanes<T>(channels, [&]<class V>(int64_t c) {
-        V a, b, d, e;
-        const V left =
-            visit.template operator()<V>(r, c, a) + visit.template operator()<V>(r + 1, c, b);
-        const V right =
-            visit.template operator()<V>(r + 2, c, d) + visit.template operator()<V>(r + 3, c, e);
-        store(first + c, load<V>(first + c) + (left + right));
-        store(second + c, load<V>(second + c) + ((a + b) + (d + e)));
-      });
-    }
-    for (; r < rows; ++r) {
-      for_lanes<T>(channels, [&]<class V>(int64_t c) {
-        V product;
-        const V h = visit.template operator()<V>(r, c, product);
-        store(first + c, load<V>(first + c) + h);
-        store(second + c, load<V>(second + c) + product);
-      });
-    }
+    const auto apart = [=]<class V>(int64_t r, int64_t c) {
+      return load_wide<V>(in + r * channels + c) - load<V>(m + c);
+    };
+    visit_rows<T>(
+        rows, channels,
+        [=]<class V>(int64_t r, int64_t c) {
+          const V h = h_of.template operator()<V>(r, c);
+          store(first + c, load<V>(first + c) + h);
+          store(second + c, fma(h, apart.template operator()<V>(r, c), load<V>(second + c)));
+        },
+        [=]<class V>(int64_t r, int64_t c) {
+          V h[kShared];
+          V product[kShared];
+          for (int64_t i = 0; i < kShared; ++i) {
+            h[i] = h_of.template operator()<V>(r + i, c);
+            product[i] = h[i] * apart.template operator()<V>(r + i, c);
+          }
+          store(first + c, load<V>(first + c) + ((h[0] + h[1]) + (h[2] + h[3])));
+          store(second + c, load<V>(second + c) +
+                                ((product[0] + product[1]) + (product[2] + product[3])));
+        });
   };
   const auto fold = [](Sums into, const auto* first, const auto* second, int64_t, int64_t,
                        int64_t begin, int64_t end) {

@@ -25,8 +25,13 @@ inline V load_wide(const S* from) {
   if constexpr (std::is_arithmetic_v<V>) {
     return static_cast<V>(*from);
   } else if constexpr (std::is_same_v<S, BFloat16>) {
+#if defined(__AVX2__)
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return functors::bits_as<V>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#else
     const auto words = __builtin_convertvector(load<HalfLanes>(from), Packet<uint32_t>);
     return functors::bits_as<V>(words << 16);
+#endif
   } else if constexpr (std::is_same_v<S, Float16>) {
 #if defined(__F16C__)
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
