@@ -114,6 +114,11 @@ class Module : public RefCounted {
   HookId add_forward_hook(ForwardHook hook);
   void remove_hook(HookId hook);
 
+ protected:
+  // What operator() does, with `forward` in the place of this module's: for modules that have
+  // further ways to be called.
+  Tensor with_hooks(const Tensor& x, const Function<Tensor(const Tensor& input)>& forward);
+
  private:
   struct Slot {
     std::string name;

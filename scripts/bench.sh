@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone, interleaved A-B-B-A so that a machine that warms
 # up or is shared hits all alike, and prints one table with ratios and targets.
-#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [step] [optim] [data]
+#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [norm] [step] [optim] [data]
 # A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
 # The lines measured stay in build/bench/.
 set -euo pipefail
@@ -14,11 +14,11 @@ for argument in "$@"; do
   case $argument in
     --no-peers) peers=no ;;
     --rounds=[1-9]*) rounds=${argument#*=} ;;
-    op | matmul | step | optim | data) groups+=("$argument") ;;
-    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, step, optim or data, got $argument" >&2; exit 2 ;;
+    op | matmul | norm | step | optim | data) groups+=("$argument") ;;
+    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, norm, step, optim or data, got $argument" >&2; exit 2 ;;
   esac
 done
-[ ${#groups[@]} -gt 0 ] || groups=(op matmul step optim data)
+[ ${#groups[@]} -gt 0 ] || groups=(op matmul norm step optim data)
 
 weft=build/release/bin/weft
 onednn=build/release/tests/onednn_peer
@@ -103,6 +103,12 @@ for group in "${groups[@]}"; do
         in_turn "weft onednn" matmul op --case matmul_1024_f32 --threads "$threads"
         in_turn "weft onednn" matmul op --case matmul_1024_bf16 --threads "$threads"
       done
+      ;;
+    norm)
+      # Memory speed is measured before and after, in the same minutes as what is held against it.
+      once stream stream stream --threads 2
+      in_turn "weft${torch_python:+ torch}" norm op --case bn_add_relu --threads 2
+      once stream stream stream --threads 2
       ;;
     step)
       interleaved mlp_b8 step --model mlp --global-batch 8 --threads 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's side of `weft bench`: the same workloads, the same flags, the same JSON lines.
 
-usage: torch_peer.py op     --threads N
+usage: torch_peer.py op     --threads N [--case NAME]
        torch_peer.py step   --threads N --model mlp|cnn --global-batch N
        torch_peer.py optim  --threads N --optimizer sgd|adamw --parameters N
        torch_peer.py stream --threads N
@@ -64,41 +64,60 @@ class Cnn(nn.Module):
         return self.linear2(F.relu(self.linear1(hidden.flatten(1))))
 
 
-def bench_op(emit, _):
+def time_add(left, right):
     repeats = 1000
 
-    def time_add(left, right):
-        def many():
-            for _ in range(repeats):
-                left + right
+    def many():
+        for _ in range(repeats):
+            left + right
 
-        return median_seconds(many, 15, 3) / repeats
+    return median_seconds(many, 15, 3) / repeats
 
-    one = torch.ones(1)
-    seconds = time_add(one, torch.ones(1))
-    emit("add", "f32", seconds, 1 / seconds, "ops/s")
-    seconds = time_add(torch.ones(1, requires_grad=True), torch.ones(1))
-    emit("add_autograd", "f32", seconds, 1 / seconds, "ops/s")
 
-    for dtype, name in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
-        left = torch.randn(1024, 1024).to(dtype)
-        right = torch.randn(1024, 1024).to(dtype)
-        seconds = median_seconds(lambda: left @ right, 15, 3)
-        emit(f"matmul_1024_{name}", name, seconds, 2 * 1024**3 / seconds / 1e9, "GFLOP/s")
+def bench_add(emit, name, autograd):
+    seconds = time_add(torch.ones(1, requires_grad=autograd), torch.ones(1))
+    emit(name, "f32", seconds, 1 / seconds, "ops/s")
 
+
+def bench_matmul(emit, dtype, name):
+    left = torch.randn(1024, 1024).to(dtype)
+    right = torch.randn(1024, 1024).to(dtype)
+    seconds = median_seconds(lambda: left @ right, 15, 3)
+    emit(f"matmul_1024_{name}", name, seconds, 2 * 1024**3 / seconds / 1e9, "GFLOP/s")
+
+
+def bench_bn_add_relu(emit, dtype, name):
+    """BatchNorm, addition and ReLU, the last two in place as in torchvision; channels-last."""
     shape = (16, 256, 56, 56)
     norm = nn.BatchNorm2d(256)
-    x = channels_last(torch.randn(shape)).requires_grad_()
-    z = channels_last(torch.randn(shape)).requires_grad_()
-    gradient = channels_last(torch.randn(shape))
+    x = channels_last(torch.randn(shape).to(dtype)).requires_grad_()
+    z = channels_last(torch.randn(shape).to(dtype)).requires_grad_()
+    gradient = channels_last(torch.randn(shape).to(dtype))
 
     def forward_backward():
         x.grad = None
         z.grad = None
-        F.relu(norm(x) + z).backward(gradient)
+        norm.zero_grad(set_to_none=True)
+        out = norm(x)
+        out += z
+        F.relu(out, inplace=True).backward(gradient)
 
     seconds = median_seconds(forward_backward, 7, 2)
-    emit("bn_add_relu", "f32", seconds, 16 / seconds, "images/s")
+    emit("bn_add_relu", name, seconds, 10 * x.numel() * x.element_size() / seconds / 1e9, "GB/s")
+
+
+def bench_op(emit, arguments):
+    cases = [
+        ("add", lambda: bench_add(emit, "add", False)),
+        ("add_autograd", lambda: bench_add(emit, "add_autograd", True)),
+        ("matmul_1024_f32", lambda: bench_matmul(emit, torch.float32, "f32")),
+        ("matmul_1024_bf16", lambda: bench_matmul(emit, torch.bfloat16, "bf16")),
+        ("bn_add_relu", lambda: bench_bn_add_relu(emit, torch.float32, "f32")),
+        ("bn_add_relu", lambda: bench_bn_add_relu(emit, torch.bfloat16, "bf16")),
+    ]
+    for name, measure in cases:
+        if arguments.case in (None, name):
+            measure()
 
 
 def bench_step(emit, arguments):
@@ -151,6 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description="PyTorch's side of `weft bench`")
     parser.add_argument("what", choices=benches)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--case", help="measure this case of op alone")
     parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
     parser.add_argument("--global-batch", type=int, default=64)
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
