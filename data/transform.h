@@ -12,8 +12,8 @@ namespace weft::data {
 
 // A number for every channel, or one for all.
 struct PerChannel {
-  PerChannel(double all) : values{all, all, all} {}
-  PerChannel(double red, double green, double blue) : values{red, green, blue} {}
+  constexpr PerChannel(double all) : values{all, all, all} {}
+  constexpr PerChannel(double red, double green, double blue) : values{red, green, blue} {}
   std::array<double, 3> values;
 };
 
