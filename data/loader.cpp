@@ -41,7 +41,7 @@ class Loader::Prefetcher final : public RefCounted {
  private:
   void work() {
     const LedgerScope ledger(ledger_);  // the rank that asked pays
-    set_num_threads(1);                 // the other processors are training
+    set_num_threads(loader_.options_.threads);  // the other processors are training
     try {
       for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0;
            at_.consumed += samples) {
@@ -82,6 +82,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
     : dataset_(dataset), options_(std::move(options)) {
   const LoaderOptions& given = options_;
   WEFT_CHECK(given.batch >= 1, "loader", "expected a batch of at least 1 row, got ", given.batch);
+  WEFT_CHECK(given.threads >= 1, "loader", "expected at least one thread, got ", given.threads);
   WEFT_CHECK(given.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
              given.prefetch);
   WEFT_CHECK(given.tail != Tail::drop || dataset.size() >= given.batch, "loader",
