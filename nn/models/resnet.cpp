@@ -1,7 +1,6 @@
 #include "nn/models/resnet.h"
 
 #include "nn/init.h"
-#include "ops/elementwise.h"
 #include "ops/join.h"
 #include "ops/pool.h"
 #include "ops/view.h"
@@ -21,7 +20,7 @@ Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
 
 // relu(norm(x)), or relu(norm(x) + shortcut): what every convolution of a block ends in.
 Tensor norm_relu(BatchNorm2d& norm, const Tensor& x, const Tensor& shortcut = {}) {
-  return relu(shortcut.defined() ? norm(x) + shortcut : norm(x));
+  return norm.then_relu(x, shortcut);
 }
 
 void add_projection(Sequential& downsample, int64_t in, int64_t out, int64_t stride) {
