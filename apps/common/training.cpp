@@ -80,7 +80,8 @@ class Training {
         loader_(task.training(), {.batch = flags.global_batch,
                                   .seed = static_cast<uint64_t>(flags.seed),
                                   .tail = task.tail(),
-                                  .rows = rows_of(session, parallel_, flags.global_batch)}),
+                                  .rows = rows_of(session, parallel_, flags.global_batch),
+                                  .threads = task.data_threads()}),
         optimizer_(task.make_optimizer(parallel_.parameters())),
         progress_(flags.epochs, loader_.batches(), flags.quiet || comm_.rank() != 0, names.rate) {
     if (!flags.trace.empty()) {

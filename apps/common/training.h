@@ -42,6 +42,8 @@ class Task {
   virtual bool top5() const { return false; }
   // What becomes of an epoch's last samples when they do not fill a batch.
   virtual data::Tail tail() const { return data::Tail::mask; }
+  // Threads that gather batches beside training.
+  virtual int data_threads() const { return 1; }
   virtual int64_t evaluation_batch() const { return 500; }
   // What an export says about itself.
   virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }

@@ -25,6 +25,10 @@ int run(int argc, char** argv) {
                   {"clip", o.clip},
                   {"flip", int64_t{o.flip}},
                   {"shift", o.shift},
+                  {"erase", o.erase},
+                  {"mixup", o.mixup},
+                  {"cutmix", o.cutmix},
+                  {"bad_files", o.bad_files},
                   {"tail", o.tail}}},
       [&](weft::dist::Session& session) { weft::app::train_resnet(o, session); });
 }

@@ -30,6 +30,7 @@ struct Recipe {
   bool zero_init = false;
   bool flip = true;
   int64_t shift = 0;
+  double erase = 0;
 };
 
 Recipe recipe_of(const std::string& preset) {
@@ -107,6 +108,7 @@ void apply_recipe(const CommandLine& line, ResNetAppOptions& options) {
   unless_given("--zero-init", options.zero_init, recipe.zero_init);
   unless_given("--flip", options.flip, recipe.flip);
   unless_given("--shift", options.shift, recipe.shift);
+  unless_given("--erase", options.erase, recipe.erase);
   // The default is another data set than these recipes are for.
   const bool own_data = options.preset == "none" || options.preset == "fashion";
   if (!own_data && !line.given("--data")) common.data.clear();
@@ -144,7 +146,7 @@ std::optional<int> check(const CommandLine& line, ResNetAppOptions& options) {
   }
   if (options.synthetic && line.given("--data"))
     return line.reject("--data: expected none with --synthetic");
-  for (const char* flag : {"--flip", "--shift"}) {
+  for (const char* flag : {"--flip", "--shift", "--erase"}) {
     if (options.synthetic && line.given(flag))
       return line.reject(std::string(flag) + ": expected none with --synthetic");
   }
@@ -159,16 +161,18 @@ std::optional<int> parse_options(int argc, char** argv, ResNetAppOptions& option
   options.common.data = kFashionMnist;
   options.common.run_dir = "runs/resnet";
   CommandLine line("resnet",
-                   "Trains residual networks on images (IDX files; by default Fashion-MNIST), or on "
-                   "synthetic ones. Values that are not given are those of the preset; its learning "
-                   "rate is scaled by --global-batch.");
+                   "Trains residual networks on images or on synthetic ones. --data is a folder with "
+                   "IDX files (by default Fashion-MNIST), CIFAR's binary files, train.pack and "
+                   "val.pack (weft data pack), or the folders train and val with a folder for each "
+                   "class. Values that are not given are those of the preset; its learning rate is "
+                   "scaled by --global-batch.");
   line.add_choice("--preset", options.preset,
                   {"none", "imagenet", "imagenet-cosine", "imagenet-lars", "cifar", "fashion"},
                   "recipe");
   line.add_choice("--arch", options.arch, nn::models::resnet_names(), "network");
   line.add("--image-size", options.image_size,
-           "side of the images, 0 for that of the data; of synthetic ones for what the network is "
-           "meant for",
+           "side of the images, 0 for that of the data; of photographs and synthetic ones for what "
+           "the network is meant for",
            0, 1 << 14);
   line.add_switch("--synthetic", options.synthetic, "train on numbers instead of images");
   line.add("--synthetic-samples", options.synthetic_samples, "how many such samples there are", 1);
@@ -196,6 +200,14 @@ std::optional<int> parse_options(int argc, char** argv, ResNetAppOptions& option
   line.add("--shift", options.shift,
            "move training images by up to so many pixels: a random crop of the padded image", 0,
            1 << 14);
+  line.add("--erase", options.erase, "probability of random erasing", 0.0, 1.0);
+  line.add("--mixup", options.mixup, "blend training images: mixup's alpha, 0 for none", 0.0, 100.0);
+  line.add("--cutmix", options.cutmix, "paste parts of others: cutmix's alpha, 0 for none", 0.0,
+           100.0);
+  line.add_choice("--bad-files", options.bad_files, {"fail", "skip", "zero"},
+                  "image files that cannot be read: stop, count for nothing, or are black");
+  line.add("--data-threads", options.data_threads, "threads of a rank that prepare batches", 1,
+           4096);
   line.add_choice("--tail", options.tail, {"drop", "mask"},
                   "an epoch's last samples when they do not fill a batch: left out, or a batch with "
                   "empty rows, which BatchNorm sees");

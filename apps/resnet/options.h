@@ -14,7 +14,7 @@ struct ResNetAppOptions {
   CommonFlags common;
   std::string preset = "none";
   std::string arch = "resnet18";
-  int64_t image_size = 0;  // 0: that of the data; of synthetic images, what the network is for
+  int64_t image_size = 0;  // 0: that of the data; of photographs, what the network is for
   bool synthetic = false;
   int64_t synthetic_samples = 1280;
   int64_t synthetic_classes = 1000;
@@ -32,6 +32,11 @@ struct ResNetAppOptions {
 
   bool flip = false;
   int64_t shift = 0;
+  double erase = 0;
+  double mixup = 0;
+  double cutmix = 0;
+  std::string bad_files = "fail";
+  int64_t data_threads = 1;
   std::string tail = "drop";
 
   // Not a flag; filled by parse_options(): milestones as numbers.

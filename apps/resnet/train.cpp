@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 
 namespace weft::app {
@@ -15,7 +16,7 @@ namespace {
 // Without memory for its parameters: they get it where they are to rest.
 Ref<nn::models::ResNet> make_model(const ResNetAppOptions& options, const ImageData& data) {
   const nn::Deferred deferred;
-  return nn::models::make_resnet(options.arch, {.channels = data.training->sample_shape()[0],
+  return nn::models::make_resnet(options.arch, {.channels = data.test->sample_shape()[0],
                                                 .classes = data.classes,
                                                 .zero_init_residual = options.zero_init});
 }
@@ -29,10 +30,10 @@ class ResNetTask final : public Task {
         model_(make_model(options, data_)) {}
 
   nn::Module& model() override { return *model_; }
-  const data::Dataset& training() const override { return *data_.training; }
+  const data::Dataset& training() const override { return data_.training(); }
   const data::Dataset& test() const override { return *data_.test; }
   std::string headline() const override {
-    return concat({options_.arch, " on ", data_.name, " ", data_.training->sample_shape()});
+    return concat({options_.arch, " on ", data_.name, " ", data_.test->sample_shape()});
   }
   double clip_norm() const override { return options_.clip; }
   double ema_decay() const override { return options_.ema; }
@@ -40,6 +41,7 @@ class ResNetTask final : public Task {
   data::Tail tail() const override {
     return options_.tail == "drop" ? data::Tail::drop : data::Tail::mask;
   }
+  int data_threads() const override { return static_cast<int>(options_.data_threads); }
   // Activations of large images are large.
   int64_t evaluation_batch() const override {
     return data_.test->sample_shape().numel() > 3 * 64 * 64 ? 50 : 500;
@@ -54,7 +56,9 @@ class ResNetTask final : public Task {
   }
 
   Tensor loss(const Tensor& logits, const Tensor& targets) override {
-    const double smoothing = model_->training() ? options_.label_smoothing : 0;
+    // Shares of classes, which mixed images have, are smooth already.
+    const bool smooths = model_->training() && !data_.mixed;
+    const double smoothing = smooths ? options_.label_smoothing : 0;
     return cross_entropy(logits, targets,
                          {.label_smoothing = smoothing, .reduction = Reduction::sum});
   }
@@ -77,9 +81,23 @@ class ResNetTask final : public Task {
     return {[=](int64_t step) { return step < warmup ? before(step) : after(step); }};
   }
 
+  // Which number is which class.
+  void save_classes(const dist::Session& session) const {
+    if (session.rank() == 0 && !data_.class_names.empty())
+      data::save_classes(session.directory() + "/classes.txt", data_.class_names);
+  }
+  void tell_failures(const dist::Session& session) const {
+    for (const data::ImageFolder* folder : data_.folders) {
+      const auto failures = folder->failures();
+      if (failures.empty()) continue;
+      std::fprintf(stderr, "resnet: rank %d could not read %zu images, first %s\n", session.rank(),
+                   failures.size(), failures.front().reason.c_str());
+    }
+  }
+
  private:
   int64_t steps_of(double epochs) const {
-    const double samples = static_cast<double>(data_.training->size());
+    const double samples = static_cast<double>(data_.training().size());
     const double batches = samples / static_cast<double>(common_.global_batch);
     const double whole = options_.tail == "drop" ? std::floor(batches) : std::ceil(batches);
     return std::llround(epochs * whole);
@@ -103,7 +121,7 @@ class ResNetTask final : public Task {
 
   const ResNetAppOptions& options_;
   const CommonFlags& common_;
-  ImageData data_;
+  const ImageData data_;
   Ref<nn::models::ResNet> model_;
 };
 
@@ -111,7 +129,9 @@ class ResNetTask final : public Task {
 
 void train_resnet(const ResNetAppOptions& options, dist::Session& session) {
   ResNetTask task(options);
+  task.save_classes(session);
   run_training(task, options.common, session, {.app = "resnet"});
+  task.tell_failures(session);
 }
 
 }  // namespace weft::app

@@ -7,7 +7,8 @@
 namespace weft::app {
 
 // Trains, evaluates after each epoch, and writes the run directory and the export, whose names are
-// those of torchvision. Every rank calls it. Throws weft::Error.
+// those of torchvision; for folders of images also classes.txt, a name a line. Every rank calls it.
+// Throws weft::Error.
 void train_resnet(const ResNetAppOptions& options, dist::Session& session);
 
 }  // namespace weft::app

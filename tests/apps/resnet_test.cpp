@@ -1,4 +1,5 @@
 // The resnet app: the same bits on any ranks, recipes, f16, averages, resuming, refusals.
+#include "tests/support/image_files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temporary_directory.h"
 
@@ -135,9 +136,41 @@ TEST_F(ResNetApp, RefusesWhatItCannotHonour) {
     EXPECT_EQ(ran.code, 2) << flags;
     EXPECT_THAT(ran.output, HasSubstr(message)) << flags;
   }
-  const auto size = run("--image-size 32" + data());
-  EXPECT_EQ(size.code, 1);
-  EXPECT_THAT(size.output, HasSubstr("--image-size"));
+  const auto nothing = run("--data " + folder_ + "/no/such/folder");
+  EXPECT_EQ(nothing.code, 1);
+  EXPECT_THAT(nothing.output, HasSubstr("expected images in"));
+}
+
+// Folders of image files, and what `weft data pack` makes of them.
+TEST_F(ResNetApp, TrainsOnFoldersAndOnPackedFiles) {
+  for (const char* part : {"train", "val"}) {
+    for (const char* name : {"cat", "dog"}) {
+      const std::string of_class = folder_ + "/set/" + part + "/" + name;
+      std::filesystem::create_directories(of_class);
+      for (int i = 0; i < 6; ++i) {
+        test::write_file(of_class + "/" + std::to_string(i) + ".jpg",
+                         test::make_jpeg(test::smooth_picture(40 + i, 50)));
+      }
+    }
+  }
+  const std::string flags =
+      "--arch resnet20 --image-size 24 --global-batch 4 --epochs 2 --flip --erase 0.5 --mixup 0.4 "
+      "--cutmix 1 --label-smoothing 0.1 --logical-shards 4 --data " +
+      folder_;
+  expect_same_bits(flags + "/set");
+  EXPECT_EQ(read_file(folder_ + "/run/classes.txt"), "cat\ndog\n");
+  EXPECT_EQ(result().at("steps"), 6);
+  std::filesystem::create_directories(folder_ + "/packed");
+  for (const char* part : {"train", "val"}) {
+    const auto packed = test::run_program(
+        words(std::string(WEFT_BIN_DIR) + "/weft data pack --quiet --size 32 " + folder_ + "/set/" +
+              part + " " + folder_ + "/packed/" + part + ".pack"));
+    ASSERT_EQ(packed.code, 0) << packed.output;
+  }
+  const auto packed = run(flags + "/packed --data-threads 2");
+  ASSERT_EQ(packed.code, 0) << packed.output;
+  EXPECT_EQ(result().at("steps"), 6);
+  EXPECT_EQ(read_file(folder_ + "/run/classes.txt"), "cat\ndog\n");
 }
 
 }  // namespace
