@@ -83,6 +83,7 @@ void CheckpointLoad::plan_model() {
 
 void CheckpointLoad::plan_ema() {
   for (const optim::ShardedParameter& parameter : parts_.parallel.parameters().sharding()->all()) {
+    if (parameter.count == 0) continue;
     const std::string name = concat({kEma, stored_name_of(parameter.name)});
     if (!reader_.manifest().find(name)) wrong_ += concat({"\n  missing: ", name});
   }

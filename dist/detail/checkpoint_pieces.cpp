@@ -103,10 +103,10 @@ std::vector<Piece> ema_pieces(const CheckpointParts& parts) {
     WEFT_CHECK(averages[i].name == piece.name && average.numel() == piece.count, "checkpoint",
                "expected an average of ", piece.count, " elements of ", piece.name, ", got ",
                average.numel(), " of ", averages[i].name);
-    if (piece.count == 0 && piece.shape.numel() > 0) continue;
+    if (piece.count == 0) continue;
     piece.name = "ema." + piece.name;
     piece.dtype = average.dtype();
-    piece.data = piece.count > 0 ? average.raw() : nullptr;
+    piece.data = average.raw();
     piece.memory = average;
     pieces.push_back(std::move(piece));
   }

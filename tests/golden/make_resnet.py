@@ -128,8 +128,8 @@ def train(model, side):
 
 
 results, metadata = {}, {"made_by": "tests/golden/make_resnet.py", "torch": torch.__version__.split("+")[0]}
-for name, blocks, bottleneck, small, side in (("resnet18", (2, 2, 2, 2), False, False, 64),
-                                              ("resnet50", (3, 4, 6, 3), True, False, 64),
+for name, blocks, bottleneck, small, side in (("resnet18", (2, 2, 2, 2), False, False, 48),
+                                              ("resnet50", (3, 4, 6, 3), True, False, 48),
                                               ("resnet20", (3, 3, 3), False, True, 32)):
     network = ResNet(blocks, bottleneck, small)
     metadata[name] = " ".join(f"{key}:{value.numel()}" for key, value in network.state_dict().items())

@@ -70,7 +70,7 @@ std::vector<float> train(const std::string& name, DType dtype, int steps) {
   optim::Sgd optimizer(model->parameters(), {.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-4});
   std::vector<float> losses;
   for (int step = 0; step < steps; ++step) {
-    const Sample sample = batch(step, name == "resnet20" ? 32 : 64);
+    const Sample sample = batch(step, name == "resnet20" ? 32 : 48);
     optimizer.zero_grad();
     const Tensor loss = cross_entropy((*model)(to(sample.images, dtype)), sample.labels,
                                       {.label_smoothing = 0.1});
