@@ -178,8 +178,8 @@ void resample(const PixelView& view, int64_t height, int64_t width, const Affine
 
   const Taps& down = scratch.down;
   for (int64_t y = 0; y < height; ++y) {
-    const uint8_t* rows = view.data + down.first[static_cast<size_t>(y)] * view.stride +
-                          first * view.channels;
+    const uint8_t* rows =
+        view.data + down.first[static_cast<size_t>(y)] * view.stride + first * view.channels;
     blend(down.count, rows, view.stride, &down.weights[static_cast<size_t>(y * down.count)], count,
           scratch.line.data());
     float* to = out + y * width * view.channels;
