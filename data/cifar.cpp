@@ -75,7 +75,7 @@ Images read_cifar(const std::string& folder, Cifar kind, bool train, ImageOption
   const std::string inner = folder + "/" + layout.archive;
   const std::string place =
       access((folder + names[0]).c_str(), F_OK) != 0 && access(inner.c_str(), F_OK) == 0 ? inner
-                                                                                          : folder;
+                                                                                         : folder;
   std::vector<std::byte> all;
   for (const std::string& name : names) {
     const std::vector<std::byte> bytes = detail::read_file(kOp, place + name);

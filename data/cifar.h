@@ -1,6 +1,6 @@
 // CIFAR-10 and CIFAR-100 in their binary form: records of one label (CIFAR-100: coarse, then fine)
-// and 32 × 32 red, then green, then blue bytes (A. Krizhevsky, "Learning multiple layers of features
-// from tiny images", 2009).
+// and 32 × 32 red, then green, then blue bytes (A. Krizhevsky, "Learning multiple layers of
+// features from tiny images", 2009).
 #pragma once
 
 #include "data/images.h"

@@ -51,8 +51,8 @@ std::vector<std::byte> encode_jpeg(const Tensor& image, int quality) {
              "encode_jpeg",
              "expected a u8 image [1 or 3, H, W] of at most 65500 pixels a side, got ",
              image.defined() ? image.shape() : Shape{});
-  WEFT_CHECK(quality >= 1 && quality <= 100, "encode_jpeg",
-             "expected a quality of 1 to 100, got ", quality);
+  WEFT_CHECK(quality >= 1 && quality <= 100, "encode_jpeg", "expected a quality of 1 to 100, got ",
+             quality);
   const Tensor rows = contiguous(permute(image, {1, 2, 0}));
   return detail::write_jpeg(rows.data<uint8_t>(), rows.size(1), rows.size(0), rows.size(2),
                             quality);

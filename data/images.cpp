@@ -32,11 +32,10 @@ ImageOptions sized(ImageOptions options, const Shape& shape) {
 
 Images::Images(Tensor images, const Tensor& labels, ImageOptions options, int64_t classes)
     : images_(std::move(images)), classes_(classes) {
-  const bool sound =
-      images_.defined() && images_.dtype() == u8 &&
-      ((images_.dims() == 3 && images_.is_contiguous()) ||
-       (images_.dims() == 4 && images_.is_channels_last() &&
-        (images_.size(1) == 1 || images_.size(1) == 3)));
+  const bool sound = images_.defined() && images_.dtype() == u8 &&
+                     ((images_.dims() == 3 && images_.is_contiguous()) ||
+                      (images_.dims() == 4 && images_.is_channels_last() &&
+                       (images_.size(1) == 1 || images_.size(1) == 3)));
   WEFT_CHECK(sound, "images",
              "expected contiguous u8 images [N, H, W] or channels-last [N, 1 or 3, H, W], got ",
              images_.defined() ? to_string(images_.dtype()) + to_string(images_.shape()) : "none");
@@ -83,8 +82,8 @@ Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const Epoch
       targets[row] = labels[index];
       detail::Draws draws(key, index);
       const detail::Cut cut = transform.cut(height, width, draws);
-      const detail::PixelView view = detail::view_of_cut(images + index * bytes, width * channels_,
-                                                         channels_, cut);
+      const detail::PixelView view =
+          detail::view_of_cut(images + index * bytes, width * channels_, channels_, cut);
       transform.run(view, draws, scratch, inputs + row * values);
     }
   });

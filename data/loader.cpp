@@ -40,7 +40,7 @@ class Loader::Prefetcher final : public RefCounted {
 
  private:
   void work() {
-    const LedgerScope ledger(ledger_);  // the rank that asked pays
+    const LedgerScope ledger(ledger_);          // the rank that asked pays
     set_num_threads(loader_.options_.threads);  // the other processors are training
     try {
       for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0;

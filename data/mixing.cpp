@@ -90,8 +90,8 @@ Mix draw_mix(const MixingOptions& options, const Shape& sample, int64_t size, co
   };
   span(width, kBoxX, mix.box.x, mix.box.width);
   span(height, kBoxY, mix.box.y, mix.box.height);
-  mix.share = 1 - static_cast<double>(mix.box.width * mix.box.height) /
-                      static_cast<double>(width * height);
+  mix.share =
+      1 - static_cast<double>(mix.box.width * mix.box.height) / static_cast<double>(width * height);
   return mix;
 }
 
@@ -120,8 +120,8 @@ Mixing::Mixing(const Dataset& images, MixingOptions options) : images_(images), 
   WEFT_CHECK(options.classes >= 1, kOp, "expected at least one class, got ", options.classes);
   WEFT_CHECK(options.mixup >= 0 && options.mixup <= 1e3 && options.cutmix >= 0 &&
                  options.cutmix <= 1e3 && options.mixup + options.cutmix > 0,
-             kOp, "expected mixup and cutmix of 0 to 1000, not both 0, got ", options.mixup, " and ",
-             options.cutmix);
+             kOp, "expected mixup and cutmix of 0 to 1000, not both 0, got ", options.mixup,
+             " and ", options.cutmix);
   WEFT_CHECK(options.probability >= 0 && options.probability <= 1 && options.label_smoothing >= 0 &&
                  options.label_smoothing <= 1,
              kOp, "expected a probability and a label smoothing in [0, 1], got ",
@@ -141,10 +141,10 @@ Batch Mixing::gather(std::span<const int64_t> indices, int64_t rows, const Epoch
     if (mixes.back().partner >= 0) partners.push_back(mixes.back().partner);
   }
   Batch batch = images_.gather(indices, rows, key);
-  WEFT_CHECK(batch.inputs.dtype() == f32 && batch.targets.dtype() == i64 &&
-                 batch.targets.dims() == 1,
-             "mixing", "expected batches of f32 images with a class each, got ",
-             batch.inputs.dtype(), " with targets ", batch.targets.dtype(), batch.targets.shape());
+  WEFT_CHECK(
+      batch.inputs.dtype() == f32 && batch.targets.dtype() == i64 && batch.targets.dims() == 1,
+      "mixing", "expected batches of f32 images with a class each, got ", batch.inputs.dtype(),
+      " with targets ", batch.targets.dtype(), batch.targets.shape());
   const Batch others = images_.gather(partners, static_cast<int64_t>(partners.size()), key);
   const CategoryScope category(Category::data);
   const int64_t classes = options_.classes;

@@ -41,7 +41,8 @@ void* map_file(const std::string& path, size_t& bytes) {
 
 PackResult pack_folder(const std::string& root, const std::string& path,
                        const PackOptions& options) {
-  WEFT_CHECK(options.crop != Crop::random, kOp, "expected to cut the whole or the centre, got random");
+  WEFT_CHECK(options.crop != Crop::random, kOp,
+             "expected to cut the whole or the centre, got random");
   const ImageFolder folder(root,
                            {.height = options.height,
                             .width = options.width,
@@ -74,9 +75,8 @@ PackResult pack_folder(const std::string& root, const std::string& path,
     }
     if (options.progress) options.progress(first + count, folder.size());
   }
-  PackResult result{static_cast<int64_t>(labels.size()),
-                    static_cast<int64_t>(folder.classes().size()),
-                    {}};
+  PackResult result{
+      static_cast<int64_t>(labels.size()), static_cast<int64_t>(folder.classes().size()), {}};
   for (const ImageFolder::Failure& failure : folder.failures())
     result.failures.push_back(failure.reason);
   WEFT_CHECK(!labels.empty(), kOp, "expected images that can be read in ", root, ", got none");
@@ -87,13 +87,14 @@ PackResult pack_folder(const std::string& root, const std::string& path,
   uint32_t crc = crc32c(names.data(), names.size());
   crc = crc32c(labels.data(), 4 * labels.size(), crc);
   crc = crc32c(checksums.data(), 4 * checksums.size(), crc);
-  const auto header = detail::packed_header({.images = labels.size(),
-                                             .height = static_cast<uint32_t>(options.height),
-                                             .width = static_cast<uint32_t>(options.width),
-                                             .channels = static_cast<uint32_t>(options.folder.channels),
-                                             .classes = static_cast<uint32_t>(result.classes),
-                                             .names_bytes = names.size(),
-                                             .tables_crc = crc});
+  const auto header =
+      detail::packed_header({.images = labels.size(),
+                             .height = static_cast<uint32_t>(options.height),
+                             .width = static_cast<uint32_t>(options.width),
+                             .channels = static_cast<uint32_t>(options.folder.channels),
+                             .classes = static_cast<uint32_t>(result.classes),
+                             .names_bytes = names.size(),
+                             .tables_crc = crc});
   file.write_at(header.data(), header.size(), 0);
   file.commit();
   return result;

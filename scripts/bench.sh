@@ -126,7 +126,10 @@ for group in "${groups[@]}"; do
       [ -z "$torch_python" ] || once torch stream stream --threads 2
       ;;
     data)
-      in_turn weft data data --threads 1
+      # Photographs that weft makes up, the same for both.
+      "$weft" bench data --images "$results/photographs" >/dev/null
+      in_turn "weft${torch_python:+ torch}" data data --threads 1 --images "$results/photographs"
+      rm -rf "$results/photographs"
       ;;
   esac
 done

@@ -51,8 +51,8 @@ int DataCommand::pack() const {
       .crop = crop_ == "whole" ? data::Crop::whole : data::Crop::centre,
       .folder = {.channels = channels_,
                  .bad_files = data::bad_file_from_name(bad_files_),
-                 .empty_classes = empty_classes_ == "keep" ? data::EmptyClass::keep
-                                                           : data::EmptyClass::fail}};
+                 .empty_classes =
+                     empty_classes_ == "keep" ? data::EmptyClass::keep : data::EmptyClass::fail}};
   if (!classes_.empty()) options.folder.classes = data::load_classes(classes_);
   const bool shows = !quiet_ && isatty(STDERR_FILENO) == 1;
   if (shows) {

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kImages = 32;  // of each size
-constexpr size_t kBytes = 58'000;
+constexpr size_t kBytes = 60'000;
 
 // Noise that is smooth over `cell` pixels, added with a weight: bilinear between random values.
 void add_noise(std::vector<float>& values, int64_t width, int64_t height, int64_t cell,
@@ -66,16 +66,16 @@ Tensor photograph(int64_t width, int64_t height, uint64_t seed) {
   return permute(pixels, {2, 0, 1});
 }
 
-// Of the least quality that has so many bytes.
+// Of the highest quality that has no more bytes.
 std::vector<std::byte> encoded(const Tensor& image) {
   int low = 1;
   int high = 100;
   while (low < high) {
-    const int middle = (low + high) / 2;
-    if (data::encode_jpeg(image, middle).size() < kBytes) {
-      low = middle + 1;
+    const int middle = (low + high + 1) / 2;
+    if (data::encode_jpeg(image, middle).size() > kBytes) {
+      high = middle - 1;
     } else {
-      high = middle;
+      low = middle;
     }
   }
   return data::encode_jpeg(image, low);

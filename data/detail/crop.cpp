@@ -64,8 +64,7 @@ Cut cut_around(const Box& box, int64_t height, int64_t width, int64_t out_height
 Cut choose_cut(const ImageOptions& options, int64_t height, int64_t width, Draws& draws) {
   if (options.crop == Crop::whole) return cut_to({0, 0, width, height});
   if (options.crop == Crop::centre) {
-    const double aspect =
-        static_cast<double>(options.width) / static_cast<double>(options.height);
+    const double aspect = static_cast<double>(options.width) / static_cast<double>(options.height);
     return cut_around(centred(height, width, aspect, options.crop_fraction), height, width,
                       options.height, options.width);
   }

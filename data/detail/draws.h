@@ -19,8 +19,8 @@ enum class Draw : uint32_t {
   hue,
   jitter_order,
   erase,
-  crop,                     // four a try: area, aspect, x, y
-  erase_box = crop + 4 * 10,  // as many
+  crop,                         // four a try: area, aspect, x, y
+  erase_box = crop + 4 * 10,    // as many
   mixing = erase_box + 4 * 10,  // whom with, which way, where; then two a try of a share
 };
 
@@ -33,11 +33,9 @@ class Draws {
     const uint32_t number = static_cast<uint32_t>(use) + offset;
     if (number / 4 != block_) {
       block_ = number / 4;
-      words_ = philox({.seed = key_.seed,
-                       .step = key_.epoch,
-                       .shard = 0,
-                       .stream = kFirstStream + block_},
-                      sample_);
+      words_ = philox(
+          {.seed = key_.seed, .step = key_.epoch, .shard = 0, .stream = kFirstStream + block_},
+          sample_);
     }
     return words_[number % 4];
   }

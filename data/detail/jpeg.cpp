@@ -1,7 +1,7 @@
 // libjpeg reports errors through a function that must not return. Ours jumps back (longjmp) to
 // guarded(), over frames of libjpeg and of the static functions here that it calls; none of these
-// holds an object with a destructor, and what they allocate belongs to the State. Only then is a C++
-// exception thrown.
+// holds an object with a destructor, and what they allocate belongs to the State. Only then is a
+// C++ exception thrown.
 #include "data/detail/jpeg.h"
 
 #include "core/error.h"
@@ -48,10 +48,10 @@ struct JpegReader::State {
   // What read() decodes.
   PixelBox box;  // in pixels of 1/scale
   int64_t channels = 3;
-  bool inks = false;                // comes as cyan, magenta, yellow, black
-  bool inks_inverted = false;       // as Adobe's programs write them
+  bool inks = false;           // comes as cyan, magenta, yellow, black
+  bool inks_inverted = false;  // as Adobe's programs write them
   std::vector<uint8_t>* pixels = nullptr;
-  int64_t stride = 0;               // of a row of pixels
+  int64_t stride = 0;  // of a row of pixels
   std::vector<uint8_t> ink_row;
 
   static State& of(j_common_ptr common) { return *static_cast<State*>(common->client_data); }
@@ -162,10 +162,10 @@ void JpegReader::State::convert_inks(uint8_t* to) const {
     for (size_t c = 0; c < 3; ++c)
       colour[c] = (light[c] * light[3] + 127) / 255;
     if (channels == 1) {
-      to[x] = static_cast<uint8_t>(grey_of(static_cast<float>(colour[0]),
-                                           static_cast<float>(colour[1]),
-                                           static_cast<float>(colour[2])) +
-                                   0.5f);
+      to[x] =
+          static_cast<uint8_t>(grey_of(static_cast<float>(colour[0]), static_cast<float>(colour[1]),
+                                       static_cast<float>(colour[2])) +
+                               0.5f);
     } else {
       for (int64_t c = 0; c < 3; ++c)
         to[3 * x + c] = static_cast<uint8_t>(colour[static_cast<size_t>(c)]);
@@ -208,8 +208,8 @@ void JpegReader::fail() const {
   const size_t at = state.bytes.size() - std::min(left, state.bytes.size());
   const std::string message = state.message.data();
   state.guarded(State::abort);
-  throw_error(kOp, {state.name, " at byte ", at, ": expected a sound JPEG image, got '", message,
-                    "'"});
+  throw_error(kOp,
+              {state.name, " at byte ", at, ": expected a sound JPEG image, got '", message, "'"});
 }
 
 StoredImage JpegReader::open(std::span<const std::byte> bytes, const std::string& name,

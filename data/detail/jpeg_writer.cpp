@@ -82,8 +82,8 @@ std::vector<std::byte> write_jpeg(const uint8_t* pixels, int64_t width, int64_t 
   writer.height = height;
   writer.channels = channels;
   writer.quality = quality;
-  WEFT_CHECK(guarded(writer), "jpeg", "expected to write ", width, " × ", height,
-             " pixels, got '", writer.message.data(), "'");
+  WEFT_CHECK(guarded(writer), "jpeg", "expected to write ", width, " × ", height, " pixels, got '",
+             writer.message.data(), "'");
   const auto* bytes = reinterpret_cast<const std::byte*>(writer.bytes);
   return {bytes, bytes + writer.size};
 }

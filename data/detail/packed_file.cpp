@@ -76,7 +76,8 @@ PackedParts parse_packed(std::span<const std::byte> bytes, const std::string& na
   fields.get(version);
   fields.get(crc);
   WEFT_CHECK(version == kVersion, kOp, name, ": expected version ", kVersion, ", got ", version);
-  WEFT_CHECK(crc == header_crc(raw), kOp, name, ": expected a header with its checksum, got a damaged one");
+  WEFT_CHECK(crc == header_crc(raw), kOp, name,
+             ": expected a header with its checksum, got a damaged one");
   fields.get(header.images);
   fields.get(header.height);
   fields.get(header.width);
@@ -102,8 +103,8 @@ PackedParts parse_packed(std::span<const std::byte> bytes, const std::string& na
              ": expected tables with their checksum, got damaged ones");
   const auto names_bytes = static_cast<size_t>(header.names_bytes);
   const auto images = static_cast<size_t>(header.images);
-  parts.classes = split_names(
-      kOp, name, {reinterpret_cast<const char*>(tables.data()), names_bytes});
+  parts.classes =
+      split_names(kOp, name, {reinterpret_cast<const char*>(tables.data()), names_bytes});
   WEFT_CHECK(parts.classes.size() == header.classes, kOp, name, ": expected ", header.classes,
              " names of classes, got ", parts.classes.size());
   parts.labels.resize(images);

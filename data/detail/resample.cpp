@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
 
 namespace weft::data::detail {
 namespace {
@@ -27,10 +30,12 @@ inline Quad load(const float* from) {
   return quad;
 }
 
-inline Quad multiply_add(Quad a, float b, Quad c) {
-  for (int i = 0; i < 4; ++i)
-    c[i] = multiply_add(a[i], b, c[i]);
-  return c;
+inline Quad multiply_add(Quad a, Quad b, Quad c) {
+#if defined(__FMA__)
+  return _mm_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
 }
 
 // Pixels [start, start + length) of `size`, made into `count`.
@@ -104,19 +109,42 @@ void blend(int64_t taps, const uint8_t* rows, int64_t stride, const float* weigh
     blend_some<true>(taps - done, rows + done * stride, stride, weights + done, count, line);
 }
 
-void gather_three(const Taps& taps, const float* line, int64_t width, const Affine& values,
+// N taps, or as many as there are.
+template <int N>
+void gather_quads(const Taps& taps, const float* line, int64_t width, const Affine& values,
                   float* out) {
   const Quad scale = {values.scale[0], values.scale[1], values.scale[2], 0};
   const Quad offset = {values.offset[0], values.offset[1], values.offset[2], 0};
-  for (int64_t x = 0; x < width; ++x) {
+  const int64_t count = N > 0 ? N : taps.count;
+  const float* weights = taps.weights.data();
+  const auto pixel = [&](int64_t x) {
     const float* from = line + 3 * taps.first[static_cast<size_t>(x)];
-    const float* weight = &taps.weights[static_cast<size_t>(x * taps.count)];
+    const float* weight = weights + x * count;
     Quad sum{};
-    for (int64_t k = 0; k < taps.count; ++k)
-      sum = multiply_add(load(from + 3 * k), weight[k], sum);
-    sum = sum * scale + offset;
-    // The last pixel may end where another thread's image begins.
-    std::memcpy(out + 3 * x, &sum, (x + 1 < width ? 4 : 3) * sizeof(float));
+    for (int64_t k = 0; k < count; ++k)
+      sum = multiply_add(load(from + 3 * k), Quad{weight[k], weight[k], weight[k], weight[k]}, sum);
+    return multiply_add(sum, scale, offset);
+  };
+  for (int64_t x = 0; x + 1 < width; ++x) {
+    const Quad value = pixel(x);
+    std::memcpy(out + 3 * x, &value, sizeof value);
+  }
+  // The last pixel may end where another thread's image begins.
+  const Quad value = pixel(width - 1);
+  std::memcpy(out + 3 * (width - 1), &value, 3 * sizeof(float));
+}
+
+void gather_three(const Taps& taps, const float* line, int64_t width, const Affine& values,
+                  float* out) {
+  switch (taps.count) {
+    case 2:
+      return gather_quads<2>(taps, line, width, values, out);
+    case 3:
+      return gather_quads<3>(taps, line, width, values, out);
+    case 4:
+      return gather_quads<4>(taps, line, width, values, out);
+    default:
+      return gather_quads<0>(taps, line, width, values, out);
   }
 }
 
@@ -128,7 +156,7 @@ void gather_one(const Taps& taps, const float* line, int64_t width, const Affine
     float sum = 0;
     for (int64_t k = 0; k < taps.count; ++k)
       sum = multiply_add(from[k], weight[k], sum);
-    out[x] = sum * values.scale[0] + values.offset[0];
+    out[x] = multiply_add(sum, values.scale[0], values.offset[0]);
   }
 }
 
@@ -150,8 +178,8 @@ void resample(const PixelView& view, int64_t height, int64_t width, const Affine
 
   const Taps& down = scratch.down;
   for (int64_t y = 0; y < height; ++y) {
-    const uint8_t* rows = view.data + down.first[static_cast<size_t>(y)] * view.stride +
-                          first * view.channels;
+    const uint8_t* rows =
+        view.data + down.first[static_cast<size_t>(y)] * view.stride + first * view.channels;
     blend(down.count, rows, view.stride, &down.weights[static_cast<size_t>(y * down.count)], count,
           scratch.line.data());
     float* to = out + y * width * view.channels;

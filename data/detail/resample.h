@@ -14,8 +14,8 @@ struct PixelView {
   int64_t stride = 0;  // bytes from row to row
   int64_t width = 0;
   int64_t height = 0;
-  int64_t channels = 0;  // 1 or 3
-  Box box;               // inside these pixels
+  int64_t channels = 0;   // 1 or 3
+  Box box;                // inside these pixels
   bool mirror_x = false;  // what is shown is mirrored left-right, up-down
   bool mirror_y = false;
 };
@@ -41,9 +41,9 @@ struct Affine {
 
 // Which pixels of a line make up which pixel of the resized one, and how much.
 struct Taps {
-  int64_t count = 0;            // for each
-  std::vector<int32_t> first;   // the first pixel
-  std::vector<float> weights;   // count for each, 0 where fewer are needed; their sum is 1
+  int64_t count = 0;           // for each
+  std::vector<int32_t> first;  // the first pixel
+  std::vector<float> weights;  // count for each, 0 where fewer are needed; their sum is 1
 };
 
 // Buffers that one thread uses again for image after image.

@@ -154,9 +154,9 @@ void SampleTransform::copy(const PixelView& view, const Motion& motion, float* o
     for (int64_t x = begin; x < end; ++x) {
       const uint8_t* pixel = from + (mirror_x ? width - 1 - (x - dx) : x - dx) * channels;
       for (int64_t c = 0; c < channels; ++c)
-        line[x * channels + c] = static_cast<float>(pixel[c]) *
-                                     values_.scale[static_cast<size_t>(c)] +
-                                 values_.offset[static_cast<size_t>(c)];
+        line[x * channels + c] =
+            static_cast<float>(pixel[c]) * values_.scale[static_cast<size_t>(c)] +
+            values_.offset[static_cast<size_t>(c)];
     }
   }
 }
@@ -184,7 +184,8 @@ void SampleTransform::move(const float* from, const Motion& motion, float* to) c
       const auto right_share = static_cast<float>(source_x - static_cast<double>(left));
       const auto bottom_share = static_cast<float>(source_y - static_cast<double>(top));
       for (int64_t c = 0; c < channels; ++c) {
-        const float upper = at(left, top, c) * (1 - right_share) + at(left + 1, top, c) * right_share;
+        const float upper =
+            at(left, top, c) * (1 - right_share) + at(left + 1, top, c) * right_share;
         const float lower =
             at(left, top + 1, c) * (1 - right_share) + at(left + 1, top + 1, c) * right_share;
         to[(y * width + x) * channels + c] = upper * (1 - bottom_share) + lower * bottom_share;

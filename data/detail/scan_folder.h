@@ -9,7 +9,7 @@ struct FolderList {
   std::vector<std::string> classes;
   std::vector<int32_t> labels;  // of each sample
   std::vector<uint64_t> ends;   // of each sample's path in `paths`
-  std::string paths;            // below the root, one after the other: millions of them are small so
+  std::string paths;  // below the root, one after the other: millions of them are small so
 
   std::string path(int64_t index) const;
 };

@@ -50,7 +50,8 @@ TEST(Cifar, SizesAndLabelsAreChecked) {
   EXPECT_THAT(error({}, Cifar::ten), HasSubstr("batch.bin: expected whole records of 3073 bytes"));
   EXPECT_THAT(error(bytes, Cifar::hundred), HasSubstr("got 6146 bytes"));
   bytes[3073] = std::byte{10};
-  EXPECT_THAT(error(bytes, Cifar::ten), HasSubstr("at byte 3073, record 1: expected a label below 10"));
+  EXPECT_THAT(error(bytes, Cifar::ten),
+              HasSubstr("at byte 3073, record 1: expected a label below 10"));
   bytes.pop_back();
   EXPECT_THAT(error(bytes, Cifar::ten), HasSubstr("got 6145 bytes"));
 }

@@ -155,8 +155,12 @@ TEST(ImageFile, PartsAreThoseOfTheWhole) {
   };
   std::vector<uint8_t> whole;
   std::vector<uint8_t> part;
-  for (const Kind kind : {Kind{1, 1, false}, {2, 1, false}, {2, 2, false}, {1, 2, false},
-                          {2, 2, true}, {4, 1, false}}) {
+  for (const Kind kind : {Kind{1, 1, false},
+                          {2, 1, false},
+                          {2, 2, false},
+                          {1, 2, false},
+                          {2, 2, true},
+                          {4, 1, false}}) {
     const Bytes file = make_jpeg(picture, {.quality = 80,
                                            .sampling_x = kind.x,
                                            .sampling_y = kind.y,
@@ -176,8 +180,8 @@ TEST(ImageFile, PartsAreThoseOfTheWhole) {
         ASSERT_LE(got.box.x, box.x / scale);
         ASSERT_GE(got.box.x + got.box.width, right);
         for (int64_t row = box.y / scale; row < bottom; ++row) {
-          const auto* a = part.data() + (row - got.box.y) * got.stride +
-                          (box.x / scale - got.box.x) * 3;
+          const auto* a =
+              part.data() + (row - got.box.y) * got.stride + (box.x / scale - got.box.x) * 3;
           const auto* b = whole.data() + row * all.stride + box.x / scale * 3;
           ASSERT_TRUE(std::equal(a, a + (right - box.x / scale) * 3, b))
               << "sampling " << kind.x << "×" << kind.y << ", scale " << scale << ", box " << box.x
@@ -192,7 +196,8 @@ TEST(ImageFile, WhatIsBrokenIsNamed) {
   const auto error_of = [](const Bytes& file) {
     return test::error_of([&] { decode_image(file, "shelf/a.jpg"); });
   };
-  EXPECT_THAT(error_of({}), HasSubstr("shelf/a.jpg: expected a JPEG or PNG image, got an empty file"));
+  EXPECT_THAT(error_of({}),
+              HasSubstr("shelf/a.jpg: expected a JPEG or PNG image, got an empty file"));
   EXPECT_THAT(error_of(test::bytes_of("GIF89a, or a letter")), HasSubstr("got other data"));
   for (const bool progressive : {false, true}) {
     const Bytes jpeg = make_jpeg(smooth_picture(64, 64), {.progressive = progressive});

@@ -63,9 +63,9 @@ TEST_F(ImageFolderTest, ClassesAndSamplesAreInTheOrderOfBytes) {
     image(path, 20, 16, std::string(path).ends_with("ng"));
   const ImageFolder images = open();
   EXPECT_THAT(images.classes(), ElementsAre("10", "2", "zebra", "Äpfel und Birnen", "日本"));
-  EXPECT_THAT(paths(images), ElementsAre("10/a.JPEG", "2/B.jpg", "2/a/z.jpg", "2/b.jpg",
-                                         "zebra/a.png", "zebra/x/deep.Png",
-                                         "Äpfel und Birnen/größe.jpg", "日本/犬.jpg"));
+  EXPECT_THAT(paths(images),
+              ElementsAre("10/a.JPEG", "2/B.jpg", "2/a/z.jpg", "2/b.jpg", "zebra/a.png",
+                          "zebra/x/deep.Png", "Äpfel und Birnen/größe.jpg", "日本/犬.jpg"));
   EXPECT_EQ(images.label(0), 0);
   EXPECT_EQ(images.label(5), 2);
   const std::vector<int64_t> all = {7, 0, 3};
@@ -84,8 +84,8 @@ TEST_F(ImageFolderTest, ContentDecidesNotTheName) {
   write_file(root_ / "a/notes.txt", test::bytes_of("a"));
   write_file(root_ / "a/Thumbs.db", {});
   const ImageFolder images = open();
-  EXPECT_THAT(paths(images), ElementsAre("a/jpeg.jpg", "a/no_ending", "a/photo.dat",
-                                         "a/really_png.jpg"));
+  EXPECT_THAT(paths(images),
+              ElementsAre("a/jpeg.jpg", "a/no_ending", "a/photo.dat", "a/really_png.jpg"));
   const std::vector<int64_t> all = {0, 1, 2, 3};
   const auto values = images.gather(all, 4, {}).inputs;
   for (int64_t i = 0; i < 8 * 8 * 3; ++i)
@@ -105,11 +105,11 @@ TEST_F(ImageFolderTest, HiddenNamesAndStrayFilesAreLeftOut) {
 TEST_F(ImageFolderTest, LinksAreFollowedAndLoopsEnd) {
   image("a/x.jpg");
   image("shelf/deep/y.jpg");
-  fs::create_directory_symlink(root_ / "shelf", root_ / "b");       // a class
-  fs::create_directory_symlink(root_.path(), root_ / "a/up");       // back to the root
-  fs::create_directory_symlink(".", root_ / "a/here");              // to itself
+  fs::create_directory_symlink(root_ / "shelf", root_ / "b");  // a class
+  fs::create_directory_symlink(root_.path(), root_ / "a/up");  // back to the root
+  fs::create_directory_symlink(".", root_ / "a/here");         // to itself
   fs::create_symlink(root_ / "shelf/deep/y.jpg", root_ / "a/z.jpg");
-  fs::create_symlink("round", root_ / "a/round");                   // a link that is its own end
+  fs::create_symlink("round", root_ / "a/round");  // a link that is its own end
   const ImageFolder images = open();
   // a/up leads through the root to other classes, but never back into a.
   for (const std::string& path : paths(images))
@@ -172,8 +172,11 @@ TEST_F(ImageFolderTest, BadFilesFollowThePolicy) {
 
   const ImageFolder strict = open();
   ASSERT_EQ(strict.size(), 6);
-  for (const auto& [index, reason] : std::vector<std::pair<int64_t, std::string>>{
-           {1, "an empty file"}, {2, "the end of the file"}, {3, "other data"}, {4, "No such file"}}) {
+  for (const auto& [index, reason] :
+       std::vector<std::pair<int64_t, std::string>>{{1, "an empty file"},
+                                                    {2, "the end of the file"},
+                                                    {3, "other data"},
+                                                    {4, "No such file"}}) {
     const std::vector<int64_t> one = {index};
     const std::string error = test::error_of([&] { strict.gather(one, 1, {}); });
     EXPECT_THAT(error, HasSubstr(strict.path(index)));
@@ -389,8 +392,9 @@ TEST_F(ImagePixels, DamagedPackedFilesAreRefused) {
 TEST_F(ImagePixels, MixingBlendsTargetsAsItBlendsPixels) {
   const ImageFolder images(root_.path(), {.height = 16, .width = 16});
   for (const bool cut : {false, true}) {
-    const Mixing mixing(images, {.classes = 2, .mixup = cut ? 0 : 0.4, .cutmix = cut ? 1.0 : 0,
-                                 .label_smoothing = 0.1});
+    const Mixing mixing(
+        images,
+        {.classes = 2, .mixup = cut ? 0 : 0.4, .cutmix = cut ? 1.0 : 0, .label_smoothing = 0.1});
     double own = 0;
     for (int64_t i = 0; i < images.size(); ++i) {
       const std::vector<int64_t> one = {i};

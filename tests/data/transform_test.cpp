@@ -35,8 +35,10 @@ double resized(const PixelView& view, int64_t height, int64_t width, int64_t x, 
   double weights = 0;
   for (int64_t v = 0; v < view.height; ++v) {
     for (int64_t u = 0; u < view.width; ++u) {
-      const double wx = 1 - std::abs(static_cast<double>(u) + 0.5 - centre_x) / std::max(1.0, scale_x);
-      const double wy = 1 - std::abs(static_cast<double>(v) + 0.5 - centre_y) / std::max(1.0, scale_y);
+      const double wx =
+          1 - std::abs(static_cast<double>(u) + 0.5 - centre_x) / std::max(1.0, scale_x);
+      const double wy =
+          1 - std::abs(static_cast<double>(v) + 0.5 - centre_y) / std::max(1.0, scale_y);
       if (wx <= 0 || wy <= 0) continue;
       sum += wx * wy * view.data[v * view.stride + u * view.channels + c];
       weights += wx * wy;
@@ -51,8 +53,7 @@ TEST(Resample, MatchesTheDefinition) {
     const Picture picture = smooth_picture(37, 29, channels);
     for (const Box& box : {Box{0, 0, 37, 29}, Box{3, 4, 20, 11}, Box{2.25, 1.5, 9.5, 26.75},
                            Box{36, 28, 1, 1}, Box{0, 10, 37, 2}}) {
-      for (const auto& [height, width] :
-           {std::pair{7, 5}, {29, 37}, {50, 61}, {1, 1}, {3, 90}}) {
+      for (const auto& [height, width] : {std::pair{7, 5}, {29, 37}, {50, 61}, {1, 1}, {3, 90}}) {
         PixelView view{picture.values.data(), 37 * channels, 37, 29, channels, box};
         view.mirror_x = width % 2 == 1;
         view.mirror_y = height % 2 == 1;
@@ -64,7 +65,8 @@ TEST(Resample, MatchesTheDefinition) {
             for (int c = 0; c < channels; ++c) {
               const double expected = resized(view, height, width, x, y, c) * (2 + c) + (c - 1);
               ASSERT_NEAR(out[static_cast<size_t>((y * width + x) * channels + c)], expected, 4e-3)
-                  << channels << " channels to " << width << "×" << height << " at " << x << "," << y;
+                  << channels << " channels to " << width << "×" << height << " at " << x << ","
+                  << y;
             }
           }
         }
@@ -89,7 +91,8 @@ Images colours(int64_t count, ImageOptions options) {
 
 std::vector<float> pixels_of(const Images& images, int64_t index, uint64_t epoch = 0) {
   const std::vector<int64_t> one = {index};
-  return contiguous(permute(images.gather(one, 1, {.seed = 3, .epoch = epoch}).inputs, {0, 2, 3, 1}))
+  return contiguous(
+             permute(images.gather(one, 1, {.seed = 3, .epoch = epoch}).inputs, {0, 2, 3, 1}))
       .to_vector<float>();
 }
 
@@ -276,7 +279,8 @@ TEST(Colours, FollowTheirDefinitions) {
 }
 
 TEST(Images, JitterChangesEachSampleByItself) {
-  const Images images = colours(8, {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1});
+  const Images images =
+      colours(8, {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1});
   const Images plain = images.with({});
   EXPECT_NE(pixels_of(images, 0), pixels_of(plain, 0));
   EXPECT_NE(pixels_of(images, 0, 0), pixels_of(images, 0, 1));
@@ -336,8 +340,14 @@ TEST(Images, DrawsAreIndependentOfEachOtherAndOfThreads) {
     for (size_t p = 0; p < with.size(); ++p)
       EXPECT_TRUE(with[p] == 0 || with[p] == without[p]);
   }
-  const Images heavy = a.with({.height = 12, .width = 9, .crop = Crop::random, .flip = true,
-                               .rotate = 10, .brightness = 0.2, .hue = 0.2, .erase = 0.5});
+  const Images heavy = a.with({.height = 12,
+                               .width = 9,
+                               .crop = Crop::random,
+                               .flip = true,
+                               .rotate = 10,
+                               .brightness = 0.2,
+                               .hue = 0.2,
+                               .erase = 0.5});
   std::vector<int64_t> all(64);
   for (size_t i = 0; i < 64; ++i)
     all[i] = static_cast<int64_t>(i);

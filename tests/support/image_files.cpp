@@ -112,8 +112,8 @@ Bytes make_jpeg(const Picture& picture, const JpegKind& kind) {
   while (info.next_scanline < info.image_height) {
     const uint8_t* from = picture.values.data() + info.next_scanline * line.size();
     for (size_t i = 0; i < line.size(); ++i)
-      line[i] = picture.channels == 4 && kind.adobe_inks ? static_cast<uint8_t>(255 - from[i])
-                                                         : from[i];
+      line[i] =
+          picture.channels == 4 && kind.adobe_inks ? static_cast<uint8_t>(255 - from[i]) : from[i];
     JSAMPROW row = line.data();
     jpeg_write_scanlines(&info, &row, 1);
   }
@@ -153,7 +153,8 @@ Bytes make_png(const Picture& picture, const PngKind& kind) {
     png_set_eXIf_1(png, info, static_cast<png_uint_32>(exif.size()), exif.data());
   png_write_info(png, info);
   if (kind.bits < 8) png_set_packing(png);
-  const size_t width = static_cast<size_t>(picture.width * picture.channels) * (kind.sixteen ? 2 : 1);
+  const size_t width =
+      static_cast<size_t>(picture.width * picture.channels) * (kind.sixteen ? 2 : 1);
   std::vector<uint8_t> values = picture.values;
   std::vector<png_bytep> rows;
   for (size_t y = 0; y < static_cast<size_t>(picture.height); ++y)

@@ -33,8 +33,8 @@ struct JpegKind {
   int sampling_x = 2;  // colours at half the columns, half the rows
   int sampling_y = 2;
   bool progressive = false;
-  int restart = 0;         // blocks between restart markers
-  int orientation = 0;     // 0: no EXIF
+  int restart = 0;      // blocks between restart markers
+  int orientation = 0;  // 0: no EXIF
   bool little_endian = false;
   bool rgb = false;        // stored as red, green, blue
   bool adobe_inks = true;  // four channels: inverted, with Adobe's marker
@@ -45,9 +45,9 @@ Bytes make_jpeg(const Picture& picture, const JpegKind& kind = {});
 struct PngKind {
   bool interlaced = false;
   int orientation = 0;
-  bool sixteen = false;    // values come as pairs of bytes, high first
-  int bits = 8;            // below 8: grey
-  bool palette = false;    // values are indices, colours[3 * i …] what they stand for
+  bool sixteen = false;  // values come as pairs of bytes, high first
+  int bits = 8;          // below 8: grey
+  bool palette = false;  // values are indices, colours[3 * i …] what they stand for
   std::vector<uint8_t> colours = {};
   bool transparent = false;  // index 0
 };

@@ -4,13 +4,19 @@
 usage: torch_peer.py op     --threads N [--case NAME]
        torch_peer.py step   --threads N --model mlp|cnn --global-batch N
        torch_peer.py optim  --threads N --optimizer sgd|adamw --parameters N
+       torch_peer.py data   --threads 1 --images DIR
        torch_peer.py stream --threads N
-each with --json FILE. PyTorch is given its best configuration: channels-last images, fused optimizers.
+each with --json FILE. PyTorch is given its best configuration: channels-last images, fused optimizers; images are
+decoded by torchvision, or by Pillow where that is missing. Exit code 3: it has not what the workload needs.
 """
 
 import argparse
 import inspect
+import io
 import json
+import math
+import pathlib
+import random
 import statistics
 import sys
 import time
@@ -158,6 +164,74 @@ def bench_optim(emit, arguments):
     emit(arguments.optimizer, "f32", seconds, arguments.parameters / seconds, "parameters/s")
 
 
+def random_crop(height, width):
+    """(top, left, height, width) of torchvision's RandomResizedCrop, drawn here for either library."""
+    for _ in range(10):
+        area = height * width * random.uniform(0.08, 1.0)
+        aspect = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return random.randint(0, height - h), random.randint(0, width - w), h, w
+    return 0, 0, height, width
+
+
+def torchvision_image(size):
+    """A file's bytes to a normalised tensor: torchvision's tensor path, bytes until the last step."""
+    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.transforms.v2 import functional as F2
+
+    mean, stddev = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+    def make(data):
+        image = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.RGB)
+        image = F2.resized_crop(image, *random_crop(*image.shape[1:]), [size, size], antialias=True)
+        if random.random() < 0.5:
+            image = F2.horizontal_flip(image)
+        return F2.normalize(F2.to_dtype(image, torch.float32, scale=True), mean, stddev)
+
+    return make
+
+
+def pillow_image(size):
+    import numpy
+    from PIL import Image
+
+    mean = numpy.float32([0.485, 0.456, 0.406]) * 255
+    scale = 1 / (numpy.float32([0.229, 0.224, 0.225]) * 255)
+
+    def make(data):
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        top, left, height, width = random_crop(image.height, image.width)
+        image = image.resize((size, size), Image.BILINEAR, box=(left, top, left + width, top + height))
+        if random.random() < 0.5:
+            image = image.transpose(Image.FLIP_LEFT_RIGHT)
+        return torch.from_numpy((numpy.asarray(image) - mean) * scale)
+
+    return make
+
+
+def bench_data(emit, arguments):
+    files = sorted(pathlib.Path(arguments.images or ".").glob("*/*.jpg"))
+    if not files:
+        print("torch_peer: expected --images to name a folder with CLASS/*.jpg", file=sys.stderr)
+        sys.exit(3)
+    try:
+        make = torchvision_image(arguments.image_size)
+    except ImportError:
+        try:
+            make = pillow_image(arguments.image_size)
+        except ImportError:
+            sys.exit(3)
+    random.seed(0)
+
+    def all_files():
+        for file in files:
+            make(file.read_bytes())
+
+    seconds = median_seconds(all_files, 7, 1) / len(files)
+    emit("decode_to_tensor", "f32", seconds, 1 / seconds, "images/s")
+
+
 def bench_stream(emit, _):
     source = torch.randn(1 << 26)
     target = torch.empty_like(source)
@@ -166,7 +240,8 @@ def bench_stream(emit, _):
 
 
 def main():
-    benches = {"op": bench_op, "step": bench_step, "optim": bench_optim, "stream": bench_stream}
+    benches = {"op": bench_op, "step": bench_step, "optim": bench_optim, "data": bench_data,
+               "stream": bench_stream}
     parser = argparse.ArgumentParser(description="PyTorch's side of `weft bench`")
     parser.add_argument("what", choices=benches)
     parser.add_argument("--threads", type=int, default=1)
@@ -175,6 +250,8 @@ def main():
     parser.add_argument("--global-batch", type=int, default=64)
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--parameters", type=int, default=25_000_000)
+    parser.add_argument("--images", metavar="DIR")
+    parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
 
