@@ -29,6 +29,12 @@ TARGETS = {
     ("step", "mlp", "mlp_b8"): [("torch", "speed", 4.0), ("libtorch", "speed", 1.6)],
     ("step", "mlp", "mlp_b64"): [("torch", "speed", 1.5), ("libtorch", "speed", 1.25)],
     ("step", "cnn", "cnn_b128"): [("torch", "speed", 1.4)],
+    ("step", "resnet50", "resnet50_f32"): [("torch", "speed", 1.5)],
+    ("step", "resnet50", "resnet50_bf16"): [("torch", "speed", 1.5)],  # 1.9 where the processor has AMX
+    ("step", "resnet18", "resnet18_f32"): [("torch", "speed", 1.3)],
+    ("step", "resnet18", "resnet18_bf16"): [("torch", "speed", 1.6)],
+    ("step", "resnet20", "resnet20_b128"): [("torch", "speed", 1.3)],
+    ("step", "resnet20", "resnet20_b8"): [("torch", "speed", 1.8)],
     ("optim", "sgd", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("optim", "adamw", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("data", "gather", None): [("limit", "time", 1.0)],

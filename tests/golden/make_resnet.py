@@ -11,9 +11,9 @@ import sys
 
 import numpy as np
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from torch_resnet import resnet
 
 STEPS, BATCH, CLASSES = 20, 8, 10
 torch.set_num_threads(1)
@@ -28,65 +28,6 @@ def noise(salt, count):
         h = (h * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
     h ^= h >> np.uint64(16)
     return torch.from_numpy(((h >> np.uint64(8)).astype(np.float64) / 2**24 - 0.5).astype(np.float32))
-
-
-def convolution(inside, outside, kernel, stride=1):
-    return nn.Conv2d(inside, outside, kernel, stride, kernel // 2, bias=False)
-
-
-class Block(nn.Module):
-    def __init__(self, inside, width, stride, bottleneck, padded):
-        super().__init__()
-        outside = 4 * width if bottleneck else width
-        if bottleneck:
-            self.conv1, self.bn1 = convolution(inside, width, 1), nn.BatchNorm2d(width)
-            self.conv2, self.bn2 = convolution(width, width, 3, stride), nn.BatchNorm2d(width)
-            self.conv3, self.bn3 = convolution(width, outside, 1), nn.BatchNorm2d(outside)
-        else:
-            self.conv1, self.bn1 = convolution(inside, width, 3, stride), nn.BatchNorm2d(width)
-            self.conv2, self.bn2 = convolution(width, width, 3), nn.BatchNorm2d(width)
-        self.bottleneck, self.stride, self.more = bottleneck, stride, outside - inside
-        self.downsample = None
-        if (stride != 1 or inside != outside) and not padded:
-            self.downsample = nn.Sequential(convolution(inside, outside, 1, stride), nn.BatchNorm2d(outside))
-
-    def forward(self, x):
-        shortcut = x
-        if self.downsample is not None:
-            shortcut = self.downsample(x)
-        elif self.more or self.stride != 1:
-            half = self.more // 2
-            shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, half, self.more - half))
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        if self.bottleneck:
-            y = self.bn3(self.conv3(F.relu(y)))
-        return F.relu(y + shortcut)
-
-
-class ResNet(nn.Module):
-    def __init__(self, blocks, bottleneck, small):
-        super().__init__()
-        self.small = small
-        channels = width = 16 if small else 64
-        self.conv1 = convolution(3, width, 3) if small else convolution(3, width, 7, 2)
-        self.bn1 = nn.BatchNorm2d(width)
-        for stage, count in enumerate(blocks):
-            layer = []
-            for block in range(count):
-                layer.append(Block(channels, width, 2 if stage and not block else 1, bottleneck, small))
-                channels = 4 * width if bottleneck else width
-            setattr(self, f"layer{stage + 1}", nn.Sequential(*layer))
-            width *= 2
-        self.stages = len(blocks)
-        self.fc = nn.Linear(channels, CLASSES)
-
-    def forward(self, x):
-        x = F.relu(self.bn1(self.conv1(x)))
-        if not self.small:
-            x = F.max_pool2d(x, 3, 2, 1)
-        for stage in range(self.stages):
-            x = getattr(self, f"layer{stage + 1}")(x)
-        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
 def fill(model):
@@ -128,10 +69,8 @@ def train(model, side):
 
 
 results, metadata = {}, {"made_by": "tests/golden/make_resnet.py", "torch": torch.__version__.split("+")[0]}
-for name, blocks, bottleneck, small, side in (("resnet18", (2, 2, 2, 2), False, False, 48),
-                                              ("resnet50", (3, 4, 6, 3), True, False, 48),
-                                              ("resnet20", (3, 3, 3), False, True, 32)):
-    network = ResNet(blocks, bottleneck, small)
+for name, side in (("resnet18", 48), ("resnet50", 48), ("resnet20", 32)):
+    network = resnet(name, CLASSES)
     metadata[name] = " ".join(f"{key}:{value.numel()}" for key, value in network.state_dict().items())
     fill(network)
     results[name] = train(network, side)

@@ -2,12 +2,13 @@
 """PyTorch's side of `weft bench`: the same workloads, the same flags, the same JSON lines.
 
 usage: torch_peer.py op     --threads N [--case NAME]
-       torch_peer.py step   --threads N --model mlp|cnn --global-batch N
+       torch_peer.py step   --threads N --model mlp|cnn|resnet18|resnet20|resnet50 --global-batch N [--dtype bf16]
        torch_peer.py optim  --threads N --optimizer sgd|adamw --parameters N
        torch_peer.py data   --threads 1 --images DIR
        torch_peer.py stream --threads N
 each with --json FILE. PyTorch is given its best configuration: channels-last images, fused optimizers; images are
-decoded by torchvision, or by Pillow where that is missing. Exit code 3: it has not what the workload needs.
+decoded by torchvision, or by Pillow where that is missing; residual networks run eagerly and compiled, of which the
+faster counts, and in bf16 by autocast. Exit code 3: it has not what the workload needs.
 """
 
 import argparse
@@ -126,7 +127,41 @@ def bench_op(emit, arguments):
             measure()
 
 
+def bench_resnet(emit, arguments):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "golden"))
+    from torch_resnet import resnet
+
+    small = arguments.model == "resnet20"
+    side = arguments.image_size or (32 if small else 224)
+    classes = 10 if small else 1000
+    model = channels_last(resnet(arguments.model, classes))
+    images = channels_last(torch.randn(arguments.global_batch, 3, side, side))
+    targets = torch.randint(0, classes, (arguments.global_batch,))
+    optimizer = fused(torch.optim.SGD, model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = nn.CrossEntropyLoss()
+
+    def steps_of(network):
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=arguments.dtype == "bf16"):
+                loss = loss_of(network(images), targets)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    seconds = median_seconds(steps_of(model), 5, 2)
+    try:
+        seconds = min(seconds, median_seconds(steps_of(torch.compile(model)), 5, 2, budget=60.0))
+    except Exception as error:  # no compiler, or a release whose compiler fails on this
+        print(f"torch_peer: not compiled: {str(error).splitlines()[0]}", file=sys.stderr)
+    emit(arguments.model, arguments.dtype, seconds, arguments.global_batch / seconds, "images/s")
+
+
 def bench_step(emit, arguments):
+    if arguments.model.startswith("resnet"):
+        bench_resnet(emit, arguments)
+        return
     batch = arguments.global_batch
     if arguments.model == "mlp":
         model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
@@ -216,10 +251,10 @@ def bench_data(emit, arguments):
         print("torch_peer: expected --images to name a folder with CLASS/*.jpg", file=sys.stderr)
         sys.exit(3)
     try:
-        make = torchvision_image(arguments.image_size)
+        make = torchvision_image(arguments.image_size or 224)
     except ImportError:
         try:
-            make = pillow_image(arguments.image_size)
+            make = pillow_image(arguments.image_size or 224)
         except ImportError:
             sys.exit(3)
     random.seed(0)
@@ -246,12 +281,13 @@ def main():
     parser.add_argument("what", choices=benches)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--case", help="measure this case of op alone")
-    parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
+    parser.add_argument("--model", choices=("mlp", "cnn", "resnet18", "resnet20", "resnet50"), default="mlp")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--global-batch", type=int, default=64)
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--parameters", type=int, default=25_000_000)
     parser.add_argument("--images", metavar="DIR")
-    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--image-size", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
 
