@@ -54,7 +54,7 @@ class ResNetApp : public testing::Test {
     ASSERT_EQ(ran.code, 0) << ran.output;
     const auto alone = bits();
     for (const char* ranks : {"--workers 2 --strategy ddp", "--workers 2 --strategy fsdp",
-                              "--workers 3 --strategy zero2"}) {
+                              "--workers 3 --strategy zero3"}) {
       ran = run(flags + " " + ranks);
       ASSERT_EQ(ran.code, 0) << ranks << ": " << ran.output;
       EXPECT_EQ(bits(), alone) << ranks;
