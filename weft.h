@@ -14,6 +14,7 @@
 #include "data/text.h"
 #include "nn/models/gpt.h"
 #include "nn/models/mnist.h"
+#include "nn/models/resnet.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "optim/optim.h"

@@ -13,7 +13,7 @@ inline constexpr int64_t kNoTarget = -100;
 struct Batch {
   Tensor inputs;      // [rows, …]: f32, or i64 where samples are tokens
   Tensor targets;     // i64 [rows], or [rows, …] where a sample has many; kNoTarget where a row
-                      // holds no sample
+                      // holds no sample. Or f32 [rows, classes]: shares (mixing.h), zeros there
   int64_t count = 0;  // rows that hold a sample; they come first
   // Of the whole batch, where this is only some of its rows: rows that hold a sample, and targets.
   int64_t whole_count = 0;

@@ -2,107 +2,89 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
+#include "data/detail/batches.h"
+#include "data/detail/sample_transform.h"
 #include "data/idx.h"
+#include "ops/copy.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace weft::data {
 namespace {
 
-constexpr uint32_t kAugmentStream = 0x61756731;
 constexpr int64_t kGatherGrain = 64;  // samples a thread takes at least
 
-Batch empty_batch(const Shape& sample, int64_t count, int64_t rows) {
-  WEFT_CHECK(count <= rows, "gather", "expected at most ", rows, " samples for ", rows,
-             " rows, got ", count);
-  const CategoryScope category(Category::data);
-  Shape shape = sample;
-  shape.insert(0, rows);
-  Batch batch{empty(shape, {.dtype = f32}), empty({rows}, {.dtype = i64}), count};
-  const int64_t width = sample.numel();
-  std::fill_n(batch.inputs.data<float>() + count * width, (rows - count) * width, 0.0f);
-  std::fill_n(batch.targets.data<int64_t>() + count, rows - count, kNoTarget);
-  return batch;
+Shape images_shape(const Tensor& images) {
+  Shape shape = images.shape();
+  if (shape.dims() == 3) shape.insert(1, 1);
+  return shape;
 }
 
-// One row of an image, moved by dx and mirrored or not; `fill` comes in from the sides.
-void move_row(const uint8_t* from, int64_t width, int64_t dx, bool mirror, float scale,
-              float offset, float fill, float* to) {
-  for (int64_t x = 0; x < width; ++x) {
-    const int64_t at = (mirror ? width - 1 - x : x) - dx;
-    to[x] = at >= 0 && at < width ? static_cast<float>(from[at]) * scale + offset : fill;
-  }
+ImageOptions sized(ImageOptions options, const Shape& shape) {
+  if (options.height == 0) options.height = shape[2];
+  if (options.width == 0) options.width = shape[3];
+  return options;
 }
 
 }  // namespace
 
-Images::Images(Tensor images, Tensor labels, ImageOptions options)
-    : images_(std::move(images)), labels_(std::move(labels)), options_(options) {
-  WEFT_CHECK(
-      images_.defined() && images_.dtype() == u8 && images_.dims() == 3 && images_.is_contiguous(),
-      "images", "expected contiguous u8 images [N, H, W], got ", images_.dtype(), " ",
-      images_.shape());
-  WEFT_CHECK(
-      labels_.defined() && labels_.dtype() == u8 && labels_.dims() == 1 && labels_.is_contiguous(),
-      "images", "expected contiguous u8 labels [N], got ", labels_.dtype(), " ", labels_.shape());
-  WEFT_CHECK(images_.size(0) == labels_.size(0), "images", "expected one label an image, got ",
-             images_.size(0), " images and ", labels_.size(0), " labels");
-  WEFT_CHECK(options_.stddev > 0 && options_.shift >= 0, "images",
-             "expected a positive stddev and a shift of 0 or more, got ", options_.stddev, " and ",
-             options_.shift);
-  const uint8_t* label = labels_.data<uint8_t>();
-  for (int64_t i = 0; i < size(); ++i)
-    classes_ = std::max<int64_t>(classes_, label[i] + 1);
+Images::Images(Tensor images, const Tensor& labels, ImageOptions options, int64_t classes)
+    : images_(std::move(images)), classes_(classes) {
+  const bool sound = images_.defined() && images_.dtype() == u8 &&
+                     ((images_.dims() == 3 && images_.is_contiguous()) ||
+                      (images_.dims() == 4 && images_.is_channels_last() &&
+                       (images_.size(1) == 1 || images_.size(1) == 3)));
+  WEFT_CHECK(sound, "images",
+             "expected contiguous u8 images [N, H, W] or channels-last [N, 1 or 3, H, W], got ",
+             images_.defined() ? to_string(images_.dtype()) + to_string(images_.shape()) : "none");
+  WEFT_CHECK(labels.defined() && labels.dims() == 1 &&
+                 (labels.dtype() == u8 || labels.dtype() == i32 || labels.dtype() == i64),
+             "images", "expected labels of u8, i32 or i64 [N], got ",
+             labels.defined() ? to_string(labels.dtype()) + to_string(labels.shape()) : "none");
+  WEFT_CHECK(images_.size(0) == labels.size(0), "images", "expected one label an image, got ",
+             images_.size(0), " images and ", labels.size(0), " labels");
+  const Shape shape = images_shape(images_);
+  WEFT_CHECK(shape[2] >= 1 && shape[3] >= 1, "images", "expected images with pixels, got ", shape);
+  channels_ = shape[1];
+  options_ = detail::SampleTransform(sized(options, shape), channels_).options();
+  const CategoryScope category(Category::data);
+  labels_ = contiguous(to(labels, i64));
+  const int64_t* label = labels_.data<int64_t>();
+  for (int64_t i = 0; i < size(); ++i) {
+    WEFT_CHECK(label[i] >= 0 && (classes == 0 || label[i] < classes), "images",
+               "expected labels in [0, ", classes, "), got ", label[i], " for image ", i);
+    classes_ = std::max(classes_, label[i] + 1);
+  }
 }
 
 Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const {
-  for (const int64_t index : indices) {
-    WEFT_CHECK(index >= 0 && index < size(), "gather", "expected samples in [0, ", size(),
-               "), got ", index);
-  }
-  Batch batch = empty_batch(sample_shape(), static_cast<int64_t>(indices.size()), rows);
-  const int64_t height = images_.size(1);
-  const int64_t width = images_.size(2);
-  const int64_t pixels = height * width;
-  const auto scale = static_cast<float>(1 / (255 * options_.stddev));
-  const auto offset = static_cast<float>(-options_.mean / options_.stddev);
+  detail::check_indices(indices, size());
+  Batch batch = detail::image_batch(sample_shape(), static_cast<int64_t>(indices.size()), rows);
+  const Shape shape = images_shape(images_);
+  const int64_t height = shape[2];
+  const int64_t width = shape[3];
+  const int64_t bytes = channels_ * height * width;
+  const int64_t values = sample_shape().numel();
   const uint8_t* images = images_.data<uint8_t>();
-  const uint8_t* labels = labels_.data<uint8_t>();
+  const int64_t* labels = labels_.data<int64_t>();
   float* inputs = batch.inputs.data<float>();
   int64_t* targets = batch.targets.data<int64_t>();
-  const bool augment = options_.flip || options_.shift > 0;
-  const RandomKey draws{.seed = key.seed, .step = key.epoch, .shard = 0, .stream = kAugmentStream};
-
-  parallel_for(0, batch.count, kGatherGrain, [&](int64_t begin, int64_t end) {
+  const detail::SampleTransform transform(options_, channels_);
+  // Samples that are resized or turned cost a hundred times those that are copied.
+  const bool heavy = options_.crop != Crop::whole || options_.height != height ||
+                     options_.width != width || options_.rotate > 0;
+  parallel_for(0, batch.count, heavy ? 1 : kGatherGrain, [&](int64_t begin, int64_t end) {
+    detail::TransformScratch scratch;
     for (int64_t row = begin; row < end; ++row) {
       const int64_t index = indices[static_cast<size_t>(row)];
-      const uint8_t* from = images + index * pixels;
-      float* to = inputs + row * pixels;
       targets[row] = labels[index];
-      if (!augment) {
-        for (int64_t i = 0; i < pixels; ++i)
-          to[i] = static_cast<float>(from[i]) * scale + offset;
-        continue;
-      }
-      const auto words = philox(draws, static_cast<uint64_t>(index));
-      const bool mirror = options_.flip && (words[0] & 1) != 0;
-      const auto span = static_cast<uint64_t>(2 * options_.shift + 1);
-      const auto moved = [&](uint32_t word) {
-        return static_cast<int64_t>(word * span >> 32) - options_.shift;
-      };
-      const int64_t dx = moved(words[1]);
-      const int64_t dy = moved(words[2]);
-      for (int64_t y = 0; y < height; ++y) {
-        if (y - dy >= 0 && y - dy < height) {
-          move_row(from + (y - dy) * width, width, dx, mirror, scale, offset, offset,
-                   to + y * width);
-        } else {
-          std::fill_n(to + y * width, width, offset);
-        }
-      }
+      detail::Draws draws(key, index);
+      const detail::Cut cut = transform.cut(height, width, draws);
+      const detail::PixelView view =
+          detail::view_of_cut(images + index * bytes, width * channels_, channels_, cut);
+      transform.run(view, draws, scratch, inputs + row * values);
     }
   });
   return batch;
@@ -124,7 +106,7 @@ Synthetic::Synthetic(int64_t size, const Shape& sample_shape, int64_t classes, u
 }
 
 Batch Synthetic::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const {
-  Batch batch = empty_batch(shape_, static_cast<int64_t>(indices.size()), rows);
+  Batch batch = detail::plain_batch(shape_, static_cast<int64_t>(indices.size()), rows);
   const int64_t width = shape_.numel();
   for (size_t row = 0; row < indices.size(); ++row) {
     const auto index = static_cast<uint64_t>(indices[row]);

@@ -1,38 +1,34 @@
-// Labelled u8 images held in memory: MNIST and its relatives. A batch is gathered, augmented and
-// normalised in one pass from bytes to f32.
+// Labelled u8 images held in memory, or mapped from a file: MNIST and its relatives, CIFAR, packed
+// folders. A batch is gathered, augmented and normalised from bytes to f32.
 #pragma once
 
 #include "data/dataset.h"
+#include "data/transform.h"
 
 #include <string>
 
 namespace weft::data {
 
-struct ImageOptions {
-  // Value = (byte / 255 - mean) / stddev.
-  double mean = 0;
-  double stddev = 1;
-  // Augmentation: mirror left-right with probability 1/2; move by up to `shift` pixels each way,
-  // filling with the value of byte 0.
-  bool flip = false;
-  int64_t shift = 0;
-};
-
 class Images final : public Dataset {
  public:
-  // images: u8 [N, H, W]; labels: u8 [N]. Batches are [rows, 1, H, W].
-  Images(Tensor images, Tensor labels, ImageOptions options = {});
+  // images: u8 [N, H, W] or, with 1 or 3 channels, [N, C, H, W] stored N, H, W, C. labels: u8, i32
+  // or i64 [N], from 0. classes: how many there are, 0 for the highest label + 1. Batches are f32
+  // [rows, C, height, width] stored N, H, W, C.
+  Images(Tensor images, const Tensor& labels, ImageOptions options = {}, int64_t classes = 0);
 
   int64_t size() const override { return images_.size(0); }
-  Shape sample_shape() const override { return {1, images_.size(1), images_.size(2)}; }
+  Shape sample_shape() const override { return {channels_, options_.height, options_.width}; }
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const override;
 
   int64_t classes() const { return classes_; }
+  // The same images under other options.
+  Images with(ImageOptions options) const { return {images_, labels_, options, classes_}; }
 
  private:
   Tensor images_;
-  Tensor labels_;
+  Tensor labels_;  // i64
   ImageOptions options_;
+  int64_t channels_ = 1;
   int64_t classes_ = 0;
 };
 

@@ -40,8 +40,8 @@ class Loader::Prefetcher final : public RefCounted {
 
  private:
   void work() {
-    const LedgerScope ledger(ledger_);  // the rank that asked pays
-    set_num_threads(1);                 // the other processors are training
+    const LedgerScope ledger(ledger_);          // the rank that asked pays
+    set_num_threads(loader_.options_.threads);  // the other processors are training
     try {
       for (int64_t samples = 0; (samples = loader_.samples_at(at_.consumed)) > 0;
            at_.consumed += samples) {
@@ -82,6 +82,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
     : dataset_(dataset), options_(std::move(options)) {
   const LoaderOptions& given = options_;
   WEFT_CHECK(given.batch >= 1, "loader", "expected a batch of at least 1 row, got ", given.batch);
+  WEFT_CHECK(given.threads >= 1, "loader", "expected at least one thread, got ", given.threads);
   WEFT_CHECK(given.prefetch >= 0, "loader", "expected a prefetch of 0 or more, got ",
              given.prefetch);
   WEFT_CHECK(given.tail != Tail::drop || dataset.size() >= given.batch, "loader",
@@ -89,8 +90,9 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
              " when short ones are dropped, got ", dataset.size(), " samples");
   int64_t end = 0;
   for (const RowRange& range : given.rows) {
-    WEFT_CHECK(given.tail == Tail::mask, "loader",
-               "expected Tail::mask where a loader gathers only some rows, got another");
+    WEFT_CHECK(given.tail != Tail::shrink, "loader",
+               "expected batches of full shape where a loader gathers only some rows, got "
+               "Tail::shrink");
     WEFT_CHECK(range.first >= end && range.count >= 0 && range.first + range.count <= given.batch,
                "loader", "expected rising ranges of rows within a batch of ", given.batch,
                ", got rows ", range.first, " to ", range.first + range.count);
@@ -127,7 +129,7 @@ Batch Loader::gather(LoaderState at) const {
   for (const int64_t index : indices)
     targets += dataset_.targets_of(index);
 
-  int64_t rows = options_.tail == Tail::mask ? options_.batch : samples;
+  int64_t rows = options_.tail == Tail::shrink ? samples : options_.batch;
   if (!options_.rows.empty()) {
     std::vector<int64_t> chosen;
     rows = 0;

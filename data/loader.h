@@ -27,9 +27,10 @@ struct LoaderOptions {
   bool shuffle = true;
   Tail tail = Tail::mask;
   // The rows of every batch that this loader gathers, one range after the other and rising: what
-  // one rank of several trains on. Empty: all. Needs Tail::mask.
+  // one rank of several trains on. Empty: all. Not with Tail::shrink.
   std::vector<RowRange> rows = {};
-  int prefetch = 2;  // batches gathered ahead by a background thread; 0 gathers in next()
+  int prefetch = 2;  // batches gathered ahead in the background; 0 gathers in next()
+  int threads = 1;   // that gather a batch in the background; what they gather is the same
 };
 
 // Where a loader is: saved with a checkpoint, it continues with the very next sample, at any batch

@@ -182,6 +182,8 @@ void Checkpointer::Impl::save(const TrainingProgress& progress) {
   // What goes wrong on this rank alone, it tells the others where they wait for it.
   try {
     std::vector<Piece> held = model_pieces(parts);
+    for (Piece& piece : ema_pieces(parts))
+      held.push_back(std::move(piece));
     for (Piece& piece : optimizer_pieces(parts))
       held.push_back(std::move(piece));
     work->own = own_pieces(held);
@@ -385,6 +387,13 @@ void Checkpointer::add(optim::Optimizer& optimizer) {
 void Checkpointer::add(optim::Scheduler& scheduler) {
   WEFT_CHECK(!impl_->scheduler, "checkpoint", "expected one scheduler, got a second");
   impl_->scheduler = &scheduler;
+}
+void Checkpointer::add(const optim::Ema& averages) {
+  WEFT_CHECK(!impl_->parts.ema, "checkpoint",
+             "expected one set of moving averages, got a second");
+  impl_->parts.ema = &averages;
+  for (NamedTensor& named : averages.replicated())
+    impl_->parts.tensors.push_back({"ema_" + named.name, named.tensor});
 }
 void Checkpointer::add(std::vector<NamedTensor> tensors) {
   for (NamedTensor& named : tensors)

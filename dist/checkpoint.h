@@ -16,8 +16,9 @@
 // checkpoint of any strategy on any number of ranks is loaded under any other, and each rank reads
 // its own ranges only. Every byte that is read is checked against its CRC32C.
 //
-// Saved: parameters and buffers of the model, state of the optimizer, position of a Scheduler, the
-// seed of this thread's random_state(), the tensors that are added, and a TrainingProgress. The
+// Saved: parameters and buffers of the model, state of the optimizer, position of a Scheduler, moving
+// averages, the seed of this thread's random_state(), the tensors that are added, and a
+// TrainingProgress. The
 // manifest has a digest of all that (but for notes), which does not depend on strategy or ranks.
 //
 // Errors. An error of one rank becomes one error on all of them, by rank: which operation on which
@@ -34,6 +35,7 @@
 #include "dist/manifest.h"
 #include "dist/parallel.h"
 #include "dist/training_progress.h"
+#include "optim/ema.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 
@@ -106,10 +108,12 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // What else is state. The optimizer must step parallel.parameters(); one at most of both.
+  // What else is state. The optimizer must step parallel.parameters(), averages be of them; one at
+  // most of each.
   void add(optim::Optimizer& optimizer);
   void add(optim::Scheduler& scheduler);
-  // Tensors that are the same on all ranks: of a loss scaler, moving averages. Loaded in place.
+  void add(const optim::Ema& averages);
+  // Tensors that are the same on all ranks, such as those of a loss scaler. Loaded in place.
   void add(std::vector<NamedTensor> tensors);
 
   // Saves the state as it is now; waits first for a save that is still under way. A checkpoint of

@@ -12,8 +12,8 @@
 // all its bytes, whatever the intervals; the digest is made of these. The last line is the CRC32C
 // of the text before it.
 //
-// Names: "model.NAME" for parameters and buffers, "optimizer.STATE.NAME", "tensors.NAME" for what
-// an app has added.
+// Names: "model.NAME" for parameters and buffers, "optimizer.STATE.NAME", "ema.NAME" for moving
+// averages, "tensors.NAME" for what an app has added.
 #pragma once
 
 #include "core/dtype.h"

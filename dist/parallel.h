@@ -120,14 +120,17 @@ class Parallel {
   // start from the step's first values. `has_samples`: false for a shard of padding alone, whose
   // buffers do not count.
   void begin_shard(const Shard& shard, bool has_samples = true);
-  // Backward from the shard's loss, and the end of the shard.
-  void backward(const Tensor& loss);
+  // Backward from the shard's loss times `scale` (optim/loss_scaler.h), and the end of the shard.
+  void backward(const Tensor& loss, double scale = 1);
   // The sum of all shards' losses of this step (their mean with mean_over_shards), the same bits on
   // every rank.
   double loss();
 
   // Ends the sums of gradients. optimizer.step(), clip_grad_norm() and loss() do it, too.
   void finish_gradients();
+  // In place of the optimizer's step: the step comes to nothing. Gradients go; buffers are as they
+  // were before a step that begin_step() began. All ranks.
+  void skip_step();
 
   // ---- the whole model ----
 

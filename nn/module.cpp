@@ -1,6 +1,7 @@
 #include "nn/module.h"
 
 #include "autograd/grad_mode.h"
+#include "core/profiler.h"
 #include "nn/deferred.h"
 #include "nn/detail/recipe.h"
 #include "ops/copy.h"
@@ -37,7 +38,15 @@ std::string Module::type() const {
 }
 
 Tensor Module::operator()(const Tensor& x) {
-  if (pre_hooks_.empty() && hooks_.empty()) return forward(x);
+  if (pre_hooks_.empty() && hooks_.empty()) {
+    const ProfileLayer layer(this);
+    return forward(x);
+  }
+  return with_hooks(x, [this](const Tensor& input) { return forward(input); });
+}
+
+Tensor Module::with_hooks(const Tensor& x, const Function<Tensor(const Tensor&)>& forward) {
+  const ProfileLayer layer(this);
   // Hooks may remove themselves: walk copies.
   Tensor input = x;
   for (const auto& [id, hook] : std::vector(pre_hooks_)) {

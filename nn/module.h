@@ -104,12 +104,20 @@ class Module : public RefCounted {
   // A table of the layers: name, type, shape of the output, parameters, bytes; and the total. Runs
   // the model once on zeros of `input` in evaluation mode, without recording.
   std::string summary(const Shape& input, DType dtype = f32);
+  // Multiplications, each with its addition, of the convolutions and linear layers for such an
+  // input: what papers count as a model's operations. Runs the model in the same way.
+  int64_t multiply_adds(const Shape& input, DType dtype = f32);
 
   // ---- hooks, in the order they were added; removing one that is gone does nothing ----
 
   HookId add_forward_pre_hook(ForwardPreHook hook);
   HookId add_forward_hook(ForwardHook hook);
   void remove_hook(HookId hook);
+
+ protected:
+  // What operator() does, with `forward` in the place of this module's: for modules that have
+  // further ways to be called.
+  Tensor with_hooks(const Tensor& x, const Function<Tensor(const Tensor& input)>& forward);
 
  private:
   struct Slot {

@@ -35,11 +35,12 @@ BatchNorm::BatchNorm(int64_t channels, const BatchNormLayerOptions& options)
   add_buffer("num_batches_tracked", num_batches_tracked);
 }
 
-Tensor BatchNorm::normalise(const Tensor& x) {
-  const bool by_batch = training() || !running_mean.defined();
-  Tensor out =
-      batch_norm(x, weight, bias, running_mean, running_var,
-                 {.training = by_batch, .momentum = options_.momentum, .eps = options_.eps});
+Tensor BatchNorm::normalise(const Tensor& x, bool relu, const Tensor& residual) {
+  const BatchNormOptions how{.training = training() || !running_mean.defined(),
+                             .momentum = options_.momentum,
+                             .eps = options_.eps};
+  Tensor out = relu ? batch_norm_relu(x, weight, bias, running_mean, running_var, how, residual)
+                    : batch_norm(x, weight, bias, running_mean, running_var, how);
   if (training() && num_batches_tracked.defined()) {
     ++*num_batches_tracked.data<int64_t>();
     num_batches_tracked.bump_version();
@@ -56,6 +57,13 @@ Tensor BatchNorm1d::forward(const Tensor& x) {
 Tensor BatchNorm2d::forward(const Tensor& x) {
   WEFT_CHECK(x.dims() == 4, "batch_norm2d", "expected [N, C, H, W], got ", x.shape());
   return normalise(x);
+}
+
+Tensor BatchNorm2d::then_relu(const Tensor& x, const Tensor& residual) {
+  return with_hooks(x, [&](const Tensor& input) {
+    WEFT_CHECK(input.dims() == 4, "batch_norm2d", "expected [N, C, H, W], got ", input.shape());
+    return normalise(input, true, residual);
+  });
 }
 
 LayerNorm::LayerNorm(const Shape& normalized, double eps, bool affine)

@@ -24,7 +24,7 @@ class BatchNorm : public Module {
 
  protected:
   BatchNorm(int64_t channels, const BatchNormLayerOptions& options);
-  Tensor normalise(const Tensor& x);
+  Tensor normalise(const Tensor& x, bool relu = false, const Tensor& residual = {});
 
  private:
   BatchNormLayerOptions options_;
@@ -44,6 +44,9 @@ class BatchNorm2d : public BatchNorm {
   explicit BatchNorm2d(int64_t channels, const BatchNormLayerOptions& options = {})
       : BatchNorm(channels, options) {}
   Tensor forward(const Tensor& x) override;
+  // relu(forward(x)), or relu(forward(x) + residual), as one operator (batch_norm_relu in
+  // ops/norm.h); residual has x's shape. Hooks run as in a call, and see the result after the ReLU.
+  Tensor then_relu(const Tensor& x, const Tensor& residual = {});
 };
 
 // Over the last dims, of sizes `normalized`: one number for the last dim alone.

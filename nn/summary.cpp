@@ -1,5 +1,7 @@
-// Module::summary: a table of layers.
+// Module::summary: a table of layers. Module::multiply_adds: what they compute.
 #include "autograd/grad_mode.h"
+#include "nn/conv.h"
+#include "nn/linear.h"
 #include "nn/module.h"
 
 #include <algorithm>
@@ -52,12 +54,13 @@ std::string table(const std::vector<Row>& rows) {
 // afterwards, also when the run throws.
 class Watch {
  public:
-  Watch(Module& root, const std::function<void(Module&, const Tensor&)>& seen) {
+  using Seen = std::function<void(Module& module, const Tensor& input, const Tensor& output)>;
+  Watch(Module& root, const Seen& seen) {
     for (const auto& [name, module] : root.named_modules()) {
       if (!known_.insert(module).second) continue;
       const HookId hook =
-          module->add_forward_hook([seen](Module& m, const Tensor&, const Tensor& output) {
-            seen(m, output);
+          module->add_forward_hook([seen](Module& m, const Tensor& in, const Tensor& output) {
+            seen(m, in, output);
             return Tensor();
           });
       watched_.push_back({module, module->training(), hook});
@@ -85,19 +88,40 @@ class Watch {
   std::unordered_set<Module*> known_;
 };
 
+// Once, on zeros, without recording.
+void run_watched(Module& model, const Shape& input, DType dtype, const Watch::Seen& seen) {
+  const NoGrad no_grad;
+  const Watch watch(model, seen);
+  const Tensor x = empty(input, {.dtype = dtype});
+  std::memset(x.raw(), 0, static_cast<size_t>(x.bytes()));
+  model(x);
+}
+
+int64_t multiply_adds_of(Module& module, const Tensor& input, const Tensor& output) {
+  if (const auto* convolution = dynamic_cast<Conv2d*>(&module))
+    return output.numel() * (convolution->weight.numel() / convolution->weight.size(0));
+  if (const auto* transposed = dynamic_cast<ConvTranspose2d*>(&module))
+    return input.numel() * (transposed->weight.numel() / transposed->weight.size(0));
+  if (const auto* linear = dynamic_cast<Linear*>(&module))
+    return output.numel() * linear->weight.size(1);
+  return 0;
+}
+
 }  // namespace
+
+int64_t Module::multiply_adds(const Shape& input, DType dtype) {
+  int64_t total = 0;
+  run_watched(*this, input, dtype, [&](Module& module, const Tensor& in, const Tensor& output) {
+    total += multiply_adds_of(module, in, output);
+  });
+  return total;
+}
 
 std::string Module::summary(const Shape& input, DType dtype) {
   std::unordered_map<const Module*, Shape> outputs;
-  {
-    const NoGrad no_grad;
-    const Watch watch(*this, [&](Module& module, const Tensor& output) {
-      outputs.emplace(&module, output.shape());  // of its first use
-    });
-    const Tensor x = empty(input, {.dtype = dtype});
-    std::memset(x.raw(), 0, static_cast<size_t>(x.bytes()));
-    (*this)(x);
-  }
+  run_watched(*this, input, dtype, [&](Module& module, const Tensor&, const Tensor& output) {
+    outputs.emplace(&module, output.shape());  // of its first use
+  });
 
   std::vector<Row> rows = {{"layer", "type", "output", "parameters", "bytes"}};
   std::unordered_set<const TensorBody*> counted;

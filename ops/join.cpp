@@ -158,7 +158,8 @@ Tensor pad(const Tensor& x, std::span<const int64_t> widths, Scalar value) {
     record(
         "pad", out, inputs(x),
         [inner, source_start, target_start, whole = x.shape()](const Tensor& g, Gradients& grads) {
-          const Tensor dx = zeros(whole, g.options());
+          const Tensor dx = output_like(g, whole, g.dtype());
+          fill_(dx, 0.0);
           write(inner(dx, source_start), inner(g, target_start));
           grads.set(0, dx);
         });

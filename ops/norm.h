@@ -24,6 +24,15 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var,
                   const BatchNormOptions& options = {});
 
+// relu(batch_norm(x, …) + residual) in as many passes over memory as batch_norm alone (He et al.,
+// "Deep Residual Learning for Image Recognition", 2016, equation 1). residual has x's shape and
+// dtype, or is undefined: nothing is added. 16-bit numbers are rounded once, at the end. Backward
+// needs x and a bit for each element of the result: whoever does not use the result can let go of
+// it. As relu has it, NaN stays.
+Tensor batch_norm_relu(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const Tensor& running_mean, const Tensor& running_var,
+                       const BatchNormOptions& options = {}, const Tensor& residual = {});
+
 // Normalises each sample over `groups` equal runs of its channels and all positions (Wu & He,
 // "Group Normalization", 2018, equations 1, 2, 7). x is [N, C, …] with up to 3 position dims;
 // weight, bias are [C].

@@ -31,6 +31,9 @@ class Sharding : public RefCounted {
   // Optimizer::step().
   virtual void before_step() = 0;
   virtual void after_step() = 0;
+  // Between steps, something else has written parameters on every rank: the model computes with
+  // them from then on.
+  virtual void parameters_changed() = 0;
   // Makes gradients complete (clipping calls it; a second call does nothing).
   virtual void finish_gradients() = 0;
   // All parameters of the model that are trained, in the same order on every rank.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone, interleaved A-B-B-A so that a machine that warms
 # up or is shared hits all alike, and prints one table with ratios and targets.
-#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [step] [optim] [data]
+#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [norm] [step] [resnet] [optim] [data]
 # A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
-# The lines measured stay in build/bench/.
+# The lines measured stay in build/bench/. resnet takes half an hour and is measured only where it is named.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,11 +14,11 @@ for argument in "$@"; do
   case $argument in
     --no-peers) peers=no ;;
     --rounds=[1-9]*) rounds=${argument#*=} ;;
-    op | matmul | step | optim | data) groups+=("$argument") ;;
-    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, step, optim or data, got $argument" >&2; exit 2 ;;
+    op | matmul | norm | step | resnet | optim | data) groups+=("$argument") ;;
+    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, norm, step, resnet, optim or data, got $argument" >&2; exit 2 ;;
   esac
 done
-[ ${#groups[@]} -gt 0 ] || groups=(op matmul step optim data)
+[ ${#groups[@]} -gt 0 ] || groups=(op matmul norm step optim data)
 
 weft=build/release/bin/weft
 onednn=build/release/tests/onednn_peer
@@ -104,11 +104,26 @@ for group in "${groups[@]}"; do
         in_turn "weft onednn" matmul op --case matmul_1024_bf16 --threads "$threads"
       done
       ;;
+    norm)
+      # Memory speed is measured before and after, in the same minutes as what is held against it.
+      once stream stream stream --threads 2
+      in_turn "weft${torch_python:+ torch}" norm op --case bn_add_relu --threads 2
+      once stream stream stream --threads 2
+      ;;
     step)
       interleaved mlp_b8 step --model mlp --global-batch 8 --threads 1
       interleaved mlp_b64 step --model mlp --global-batch 64 --threads 1
       interleaved cnn_b128 step --model cnn --global-batch 128 --threads 1
       interleaved cnn_b128 step --model cnn --global-batch 128 --threads 2
+      ;;
+    resnet)
+      both="weft${torch_python:+ torch}"
+      for dtype in f32 bf16; do
+        in_turn "$both" "resnet50_$dtype" step --model resnet50 --global-batch 16 --dtype "$dtype" --threads 2
+        in_turn "$both" "resnet18_$dtype" step --model resnet18 --global-batch 32 --dtype "$dtype" --threads 2
+      done
+      in_turn "$both" resnet20_b128 step --model resnet20 --global-batch 128 --threads 2
+      in_turn "$both" resnet20_b8 step --model resnet20 --global-batch 8 --threads 2
       ;;
     optim)
       for optimizer in sgd adamw; do
@@ -120,7 +135,10 @@ for group in "${groups[@]}"; do
       [ -z "$torch_python" ] || once torch stream stream --threads 2
       ;;
     data)
-      in_turn weft data data --threads 1
+      # Photographs that weft makes up, the same for both.
+      "$weft" bench data --images "$results/photographs" >/dev/null
+      in_turn "weft${torch_python:+ torch}" data data --threads 1 --images "$results/photographs"
+      rm -rf "$results/photographs"
       ;;
   esac
 done

@@ -25,19 +25,32 @@ TARGETS = {
     ("op", "add_autograd", None): [("torch", "time", 0.35)],
     ("op", "matmul_1024_f32", "matmul"): [("onednn", "speed", 0.90)],
     ("op", "matmul_1024_bf16", "matmul"): [("onednn", "speed", 0.90)],
+    ("op", "bn_add_relu", "norm"): [("torch", "speed", 3.5), ("memory", "speed", 0.70)],
     ("step", "mlp", "mlp_b8"): [("torch", "speed", 4.0), ("libtorch", "speed", 1.6)],
     ("step", "mlp", "mlp_b64"): [("torch", "speed", 1.5), ("libtorch", "speed", 1.25)],
     ("step", "cnn", "cnn_b128"): [("torch", "speed", 1.4)],
+    ("step", "resnet50", "resnet50_f32"): [("torch", "speed", 1.5)],
+    ("step", "resnet50", "resnet50_bf16"): [("torch", "speed", 1.5)],  # 1.9 where the processor has AMX
+    ("step", "resnet18", "resnet18_f32"): [("torch", "speed", 1.3)],
+    ("step", "resnet18", "resnet18_bf16"): [("torch", "speed", 1.6)],
+    ("step", "resnet20", "resnet20_b128"): [("torch", "speed", 1.3)],
+    ("step", "resnet20", "resnet20_b8"): [("torch", "speed", 1.8)],
     ("optim", "sgd", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("optim", "adamw", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("data", "gather", None): [("limit", "time", 1.0)],
+    ("data", "decode_to_tensor", None): [("limit", "time", 1.0), ("torch", "speed", 2.0)],
 }
 
-# Seconds: of a sample, gathered from memory into a normalised batch.
-LIMITS = {("data", "gather"): 0.3e-6}
+# Seconds: of a sample, gathered from memory into a normalised batch; of a photograph, from its file.
+LIMITS = {("data", "gather"): 0.3e-6, ("data", "decode_to_tensor"): 1.5e-3}
 
 # f32 values read and written for each parameter in one step.
 OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
+
+# Passes over a matrix of 16*256*56*56 elements that BatchNorm, addition and ReLU take forward and backward, and
+# a bit an element that is written once and read twice.
+NORM_ELEMENTS = 16 * 256 * 56 * 56
+NORM_BYTES = {"f32": NORM_ELEMENTS * (10 * 4 + 3 / 8), "bf16": NORM_ELEMENTS * (10 * 2 + 3 / 8)}
 
 # A load average past this means that something else was running.
 QUIET = 0.5
@@ -104,6 +117,8 @@ def table_rows(found, missing, parameters):
         medians = {tool: statistics.median(seconds for seconds, _ in lines) for tool, lines in tools.items()}
         if bench == "optim" and case in OPTIMIZER_BYTES and threads in rates:
             medians["memory"] = OPTIMIZER_BYTES[case] * parameters / rates[threads]
+        if (bench, case) == ("op", "bn_add_relu") and dtype in NORM_BYTES and threads in rates:
+            medians["memory"] = NORM_BYTES[dtype] / rates[threads]
         if (bench, case) in LIMITS:
             medians["limit"] = LIMITS[bench, case]
         runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}
@@ -179,6 +194,8 @@ def self_test():
         (folder / "optim_sgd.weft.jsonl").write_text(line("optim", "sgd", 2, 0.05))
         (folder / "matmul.weft.jsonl").write_text(line("op", "matmul_1024_f32", 1, 0.04) + line("op", "matmul_1024_bf16", 1, 0.04))
         (folder / "matmul.onednn.jsonl").write_text(line("op", "matmul_1024_f32", 1, 0.03))
+        (folder / "norm.weft.jsonl").write_text(line("op", "bn_add_relu", 2, 0.08))
+        (folder / "norm.torch.jsonl").write_text(line("op", "bn_add_relu", 2, 0.4))
         (folder / "data.weft.jsonl").write_text(line("data", "gather", 1, 2.4e-7))
         (folder / "stream.stream.jsonl").write_text(line("stream", "copy", 2, 0.05, 10.0))
         rows, rates = table_rows(read_lines(folder), ["libtorch"], 25_000_000)
@@ -195,6 +212,8 @@ def self_test():
         assert by_key["optim sgd", "memory"][7:] == ["1.00", ">= 0.85 speed", "yes"], rows
         assert by_key["op matmul_1024_f32", "onednn"][7:] == ["0.75", ">= 0.90 speed", "NO"], rows
         assert by_key["op matmul_1024_bf16", "onednn"][9] == "not measured", rows
+        assert by_key["op bn_add_relu", "torch"][7:] == ["5.00", ">= 3.50 speed", "yes"], rows
+        assert by_key["op bn_add_relu", "memory"][7:] == ["0.65", ">= 0.70 speed", "NO"], rows
         assert by_key["data gather", "limit"][7:] == ["0.80", "<= 1.00 time", "yes"], rows
         assert rates == {2: 10e9}
         assert verdict("time", 0.3, [0.1, 0.4], [1.0]) == "unsteady"
@@ -203,7 +222,7 @@ def self_test():
         assert "no such product" in report(folder, [], 1)
         assert "prove nothing" not in report(folder, [], 1)
         assert "prove nothing" in report(folder, [], 1, load=2.0)
-        assert "Targets: 4 met, 2 missed" in report(folder, ["libtorch"], 25_000_000)
+        assert "Targets: 5 met, 3 missed" in report(folder, ["libtorch"], 25_000_000)
     print("bench_table: self-test passed")
 
 

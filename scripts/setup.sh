@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(g++ cmake ninja-build git python3 python3-venv libeigen3-dev nlohmann-json3-dev libcli11-dev
-  libspdlog-dev libgloo-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev dataset-fashion-mnist)
+  libspdlog-dev libgloo-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev libgtest-dev libgmock-dev libbenchmark-dev dataset-fashion-mnist)
 onednn_wheels=(onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0)
 onednn_minimum=3.2
 deps=build/deps

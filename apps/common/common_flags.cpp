@@ -1,5 +1,6 @@
 #include "apps/common/common_flags.h"
 
+#include "apps/common/optimizers.h"
 #include "core/ledger.h"
 #include "core/parallel.h"
 #include "core/random.h"
@@ -30,7 +31,8 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
            "seconds that ranks wait for one that is alive but does not come", 0.001, 1e9);
   line.add_choice("--device", flags.device, {"cpu", "cuda"}, "where to train");
   line.add_choice("--dtype", flags.dtype, {"f32", "bf16", "f16"},
-                  "type that the model computes in; what is trained stays f32");
+                  "type that the model computes in; what is trained stays f32 (f16: the loss is "
+                  "scaled, and steps that overflow are skipped)");
   line.add("--threads", flags.threads,
            "threads of a rank, 0 for all processors divided among the ranks of a host", 0, 4096);
   line.add("--seed", flags.seed, "seed of initial weights, order and augmentation", 0);
@@ -39,8 +41,7 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add("--global-batch", flags.global_batch, "samples of one step, over all ranks", 1, kMany);
   line.add("--accumulate", flags.accumulate, "micro-batches a step is cut into", 1, kMany);
   line.add("--lr", flags.lr, "peak learning rate", 0.0, 1e6);
-  line.add_choice("--optimizer", flags.optimizer, {"sgd", "adam", "adamw", "lars", "lamb"},
-                  "optimizer");
+  line.add_choice("--optimizer", flags.optimizer, optimizer_names(), "optimizer");
   line.add("--logical-shards", flags.logical_shards,
            "shards of the global batch for rank-independent bits", 0, kMany);
   line.add("--data", flags.data, "folder of the data set");
@@ -204,8 +205,6 @@ std::optional<int> apply_common_flags(const CommandLine& line, CommonFlags& flag
   };
   if (const auto code = find_rank(line, flags)) return code;
   if (flags.device != "cpu") return not_here("--device", flags.device, "cpu");
-  if (flags.dtype == "f16")
-    return not_here("--dtype", "f16 (it needs loss scaling)", "f32 or bf16");
   if (const auto code = check_shards(line, flags)) return code;
   if (const auto code = check_failures(line, flags)) return code;
   if (flags.threads == 0) flags.threads = default_threads(flags);

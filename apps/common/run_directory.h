@@ -8,6 +8,7 @@
 #include "dist/step_clock.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace weft::app {
@@ -19,6 +20,10 @@ struct RunResult {
   double train_loss = 0;
   double test_loss = 0;
   double test_accuracy = 0;
+  std::optional<double> test_top5 = {};
+  // Of f16: what the loss is multiplied by in the end, and steps that have overflowed.
+  std::optional<double> loss_scale = {};
+  int64_t skipped_steps = 0;
   double images_per_second = 0;
   double wall_seconds = 0;
   int64_t restarts = 0;

@@ -82,7 +82,11 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
   for (const std::string& text : gather_texts(this_rank(result, clock, comm).dump(), comm))
     ranks.push_back(Json::parse(text));
   if (!directory) return;
-  const Json json = Json::object({
+  Json final = Json::object({{"train_loss", result.train_loss},
+                             {"test_loss", result.test_loss},
+                             {"test_accuracy", result.test_accuracy}});
+  if (result.test_top5) final["test_top5_accuracy"] = *result.test_top5;
+  Json json = Json::object({
       {"app", result.app},
       {"strategy", flags.strategy},
       {"world_size", comm.size()},
@@ -94,15 +98,17 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
       {"global_batch", flags.global_batch},
       {"parameters", result.parameters},
       {"restarts", result.restarts},
-      {"final", Json::object({{"train_loss", result.train_loss},
-                              {"test_loss", result.test_loss},
-                              {"test_accuracy", result.test_accuracy}})},
+      {"final", final},
       {"images_per_second", result.images_per_second},
       {"wall_seconds", result.wall_seconds},
       {"ranks", ranks},
       {"communication", traffic},
       {"communication_by_unit", by_unit},
   });
+  if (result.loss_scale) {
+    json["loss_scale"] = *result.loss_scale;
+    json["skipped_steps"] = result.skipped_steps;
+  }
   directory->write_whole("result.json", json.dump(2) + "\n");
 }
 

@@ -8,6 +8,7 @@
 #include "weft.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -50,7 +51,21 @@ double number_of(const dist::TrainingProgress& progress, const std::string& name
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;
+  std::optional<double> top5 = {};
 };
+
+// Losses of the steps of an epoch that were not skipped.
+struct EpochLoss {
+  double sum = 0;
+  int64_t count = 0;
+  double mean() const { return sum / static_cast<double>(std::max<int64_t>(count, 1)); }
+};
+
+// Targets that are among the five likeliest classes of their row.
+double hits_of_five(const Tensor& logits, const Tensor& targets) {
+  const Tensor likeliest = topk(logits, std::min<int64_t>(5, logits.size(1))).indices;
+  return sum(eq(likeliest, unsqueeze(targets, 1))).item();
+}
 
 class Training {
  public:
@@ -64,13 +79,20 @@ class Training {
         parallel_(model_, comm_, parallel_options(task, flags)),
         loader_(task.training(), {.batch = flags.global_batch,
                                   .seed = static_cast<uint64_t>(flags.seed),
-                                  .rows = rows_of(session, parallel_, flags.global_batch)}),
+                                  .tail = task.tail(),
+                                  .rows = rows_of(session, parallel_, flags.global_batch),
+                                  .threads = task.data_threads()}),
         optimizer_(task.make_optimizer(parallel_.parameters())),
         progress_(flags.epochs, loader_.batches(), flags.quiet || comm_.rank() != 0, names.rate) {
     if (!flags.trace.empty()) {
       trace_.emplace(comm_);
       session.set_span_listener(
           [this](const char* what, double begin, double end) { trace_->span(what, begin, end); });
+    }
+    if (flags.dtype == "f16") scaler_.emplace();
+    if (task.ema_decay() > 0) {
+      ema_.emplace(parallel_.parameters(), optim::EmaOptions{.decay = task.ema_decay()},
+                   model_.named_buffers());
     }
     const int64_t by_epochs = flags.epochs * loader_.batches();
     total_steps_ = flags.steps > 0 ? std::min(flags.steps, by_epochs) : by_epochs;
@@ -90,6 +112,7 @@ class Training {
     } while (step_ < total_steps_);
     if (checkpoints_) checkpoints_->wait();
     if (!flags_.export_to.empty() || task_.has_finish()) {
+      if (ema_) ema_->swap();
       parallel_.with_full_parameters([&] {
         if (first && !flags_.export_to.empty()) model_.save(flags_.export_to, task_.metadata());
         if (task_.has_finish()) task_.finish(directory_ ? &*directory_ : nullptr);
@@ -101,12 +124,16 @@ class Training {
                            .train_loss = last_epoch_loss_,
                            .test_loss = evaluation_.loss,
                            .test_accuracy = evaluation_.accuracy,
+                           .test_top5 = evaluation_.top5,
+                           .loss_scale = scaler_ ? std::optional(scaler_->scale()) : std::nullopt,
+                           .skipped_steps = scaler_ ? scaler_->skipped() : 0,
                            .images_per_second = rate(),
                            .wall_seconds = clock_seconds() - start_,
                            .restarts = session_.restarts(),
                            .parameters = parameter_elements(),
                            .state = parallel_.state_bytes(),
-                           .optimizer_bytes = optimizer_->state_bytes()};
+                           .optimizer_bytes =
+                               optimizer_->state_bytes() + (ema_ ? ema_->state_bytes() : 0)};
     if (trace_) trace_->write(flags_.trace);
     write_result(directory_ ? &*directory_ : nullptr, result, flags_, session_.clock(), comm_);
     progress_.line("result: " + session_.directory() + "/result.json");
@@ -148,12 +175,15 @@ class Training {
     if (flags_.checkpoint_every == 0 && flags_.resume == "none") return;
     checkpoints_.emplace(model_, parallel_, session_.checkpoint_options());
     checkpoints_->add(*optimizer_);
+    if (scaler_) checkpoints_->add(scaler_->state_dict());
+    if (ema_) checkpoints_->add(*ema_);
     const auto resumed = session_.resume(*checkpoints_);
     if (!resumed) return;
     const dist::TrainingProgress& at = resumed->progress;
     step_ = at.step;
     loader_.seek({at.epoch, at.consumed});
-    epoch_sum_ = number_of(at, "epoch_loss");
+    epoch_loss_.sum = number_of(at, "epoch_loss");
+    epoch_loss_.count = static_cast<int64_t>(number_of(at, "epoch_losses"));
     epoch_steps_ = static_cast<int64_t>(number_of(at, "epoch_steps"));
     note("resumed after step " + std::to_string(step_) + " from " + resumed->path);
   }
@@ -164,7 +194,9 @@ class Training {
                     {.step = step_,
                      .epoch = at.epoch,
                      .consumed = at.consumed,
-                     .values = {{"epoch_loss", epoch_sum_}, {"epoch_steps", epoch_steps_}}});
+                     .values = {{"epoch_loss", epoch_loss_.sum},
+                                {"epoch_losses", epoch_loss_.count},
+                                {"epoch_steps", epoch_steps_}}});
   }
 
   void stop() {
@@ -193,7 +225,6 @@ class Training {
       const float loss = train_step(*batch);
       ++step_;
       ++epoch_steps_;
-      epoch_sum_ += static_cast<double>(loss);
       trained_ += batch->whole_count;
       const double now = clock_seconds();
       training_seconds_ = before + now - began;
@@ -210,17 +241,20 @@ class Training {
     const double began = clock_seconds();
     evaluation_ = evaluate();
     if (trace_) trace_->span("evaluation", began, clock_seconds());
-    last_epoch_loss_ = epoch_sum_ / static_cast<double>(std::max<int64_t>(epoch_steps_, 1));
-    epoch_sum_ = 0;
+    last_epoch_loss_ = std::exchange(epoch_loss_, {}).mean();
     epoch_steps_ = 0;
-    session_.report({{"train_loss", last_epoch_loss_},
-                     {"test_loss", evaluation_.loss},
-                     {"test_accuracy", evaluation_.accuracy}});
-    char text[160];
+    dist::Metrics metrics = {{"train_loss", last_epoch_loss_},
+                             {"test_loss", evaluation_.loss},
+                             {"test_accuracy", evaluation_.accuracy}};
+    if (evaluation_.top5) metrics.emplace_back("test_top5_accuracy", *evaluation_.top5);
+    session_.report(metrics);
+    char top5[32] = "";
+    if (evaluation_.top5) std::snprintf(top5, sizeof top5, ", top-5 %.4f", *evaluation_.top5);
+    char text[200];
     std::snprintf(text, sizeof text,
-                  "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f, %.1f %s",
+                  "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f%s, %.1f %s",
                   static_cast<long long>(epoch_ + 1), last_epoch_loss_, evaluation_.loss,
-                  evaluation_.accuracy, rate(), names_.rate.c_str());
+                  evaluation_.accuracy, top5, rate(), names_.rate.c_str());
     note(text);
   }
 
@@ -237,15 +271,23 @@ class Training {
                                      narrow(batch.targets, 0, row, rows)) *
                           (1.0 / static_cast<double>(batch.whole_targets));
       session_.begin(Phase::backward);
-      parallel_.backward(loss);
+      parallel_.backward(loss, scaler_ ? scaler_->scale() : 1);
     }
     session_.begin(Phase::optimizer);
     parallel_.finish_gradients();
+    const double loss = parallel_.loss();
+    if (scaler_ && !scaler_->unscale(parallel_.parameters())) {
+      parallel_.skip_step();
+      return static_cast<float>(loss);
+    }
+    epoch_loss_.sum += static_cast<double>(static_cast<float>(loss));
+    ++epoch_loss_.count;
     if (task_.clip_norm() > 0)
       optim::clip_grad_norm(parallel_.parameters(), task_.clip_norm(),
                             {.error_if_nonfinite = true});
     optimizer_->step();
-    return static_cast<float>(parallel_.loss());
+    if (ema_) ema_->update();
+    return static_cast<float>(loss);
   }
 
   // Ranks take batches of the test set in turn. Every batch is summed by itself, and batches in
@@ -253,29 +295,30 @@ class Training {
   Evaluation evaluate() {
     const NoGrad no_grad;
     model_.eval();
+    if (ema_) ema_->swap();
     const data::Dataset& test = task_.test();
     const int64_t size = task_.evaluation_batch();
     const int64_t batches = (test.size() + size - 1) / size;
-    std::vector<double> sums(static_cast<size_t>(3 * batches));  // loss, hits, targets of each
+    std::vector<double> all(static_cast<size_t>(batches) * kSums);
     for (int64_t first = 0; first < batches; first += comm_.size()) {
       session_.at("evaluation");
       const int64_t batch = first + comm_.rank();
       // With nothing left of its own, a rank goes along: its forward may gather parameters.
       evaluate_batch(test, batch < batches ? batch : 0, size,
-                     batch < batches ? &sums[static_cast<size_t>(3 * batch)] : nullptr);
+                     batch < batches ? &all[static_cast<size_t>(batch) * kSums] : nullptr);
     }
-    comm_.all_reduce({sums.data(), static_cast<int64_t>(sums.size()), f64}, dist::ReduceOp::sum,
+    if (ema_) ema_->swap();
+    comm_.all_reduce({all.data(), static_cast<int64_t>(all.size()), f64}, dist::ReduceOp::sum,
                      {"evaluation"});
-    double loss = 0;
-    double hits = 0;
-    double targets = 0;
-    for (size_t i = 0; i < sums.size(); i += 3) {
-      loss += sums[i];
-      hits += sums[i + 1];
-      targets += sums[i + 2];
-    }
-    return {loss / targets, hits / targets};
+    std::array<double, kSums> sums{};
+    for (size_t i = 0; i < all.size(); ++i)
+      sums[i % kSums] += all[i];
+    Evaluation result{sums[0] / sums[2], sums[1] / sums[2]};
+    if (task_.top5()) result.top5 = sums[3] / sums[2];
+    return result;
   }
+
+  static constexpr size_t kSums = 4;  // of a batch: loss, hits, targets, hits among five
 
   void evaluate_batch(const data::Dataset& test, int64_t batch, int64_t size, double* sums) {
     const int64_t first = batch * size;
@@ -289,6 +332,7 @@ class Training {
     sums[0] = task_.loss(logits, rows.targets).item();
     const Tensor targets = flatten(rows.targets);
     sums[1] = sum(eq(argmax(logits, 1), targets)).item();
+    if (task_.top5()) sums[3] = hits_of_five(logits, targets);
     for (const int64_t index : indices)
       sums[2] += static_cast<double>(test.targets_of(index));
   }
@@ -303,6 +347,8 @@ class Training {
   dist::Parallel parallel_;
   data::Loader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::LossScaler> scaler_;  // of f16
+  std::optional<optim::Ema> ema_;
   std::optional<dist::Checkpointer> checkpoints_;
   std::optional<RunDirectory> directory_;  // of rank 0
   Progress progress_;
@@ -313,8 +359,8 @@ class Training {
   int64_t trained_ = 0;
   double training_seconds_ = 0;
   int64_t epoch_ = 0;        // the last one trained in
-  double epoch_sum_ = 0;     // of the present epoch's losses
-  int64_t epoch_steps_ = 0;  // of which there are so many
+  EpochLoss epoch_loss_;     // of the present epoch
+  int64_t epoch_steps_ = 0;  // of it, those that were skipped included
   double last_epoch_loss_ = 0;
   Evaluation evaluation_;
 };

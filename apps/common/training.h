@@ -5,7 +5,7 @@
 
 #include "apps/common/common_flags.h"
 #include "apps/common/run_directory.h"
-#include "data/dataset.h"
+#include "data/loader.h"
 #include "dist/trainer.h"
 #include "nn/module.h"
 #include "optim/optim.h"
@@ -36,6 +36,14 @@ class Task {
   virtual std::string headline() const = 0;
   // Gradients are clipped to this norm; 0: not at all.
   virtual double clip_norm() const { return 0; }
+  // Of a moving average of the weights, which is then what is tested and exported; 0: none.
+  virtual double ema_decay() const { return 0; }
+  // Whether the share of targets among the five likeliest classes is told, too.
+  virtual bool top5() const { return false; }
+  // What becomes of an epoch's last samples when they do not fill a batch.
+  virtual data::Tail tail() const { return data::Tail::mask; }
+  // Threads that gather batches beside training.
+  virtual int data_threads() const { return 1; }
   virtual int64_t evaluation_batch() const { return 500; }
   // What an export says about itself.
   virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }

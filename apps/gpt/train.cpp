@@ -1,5 +1,6 @@
 #include "apps/gpt/train.h"
 
+#include "apps/common/optimizers.h"
 #include "apps/common/sample.h"
 #include "apps/common/training.h"
 #include "data/text.h"
@@ -75,24 +76,10 @@ class GptTask final : public Task {
   }
 
   std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters) override {
-    if (common_.optimizer == "sgd") {
-      return std::make_unique<optim::Sgd>(
-          parameters,
-          optim::SgdOptions{
-              .lr = common_.lr, .momentum = 0.9, .weight_decay = options_.weight_decay});
-    }
-    if (common_.optimizer == "lars") {
-      return std::make_unique<optim::Lars>(
-          parameters, optim::LarsOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
-    }
-    if (common_.optimizer == "lamb") {
-      return std::make_unique<optim::Lamb>(
-          parameters, optim::LambOptions{.lr = common_.lr, .weight_decay = options_.weight_decay});
-    }
-    const optim::AdamOptions adam{
-        .lr = common_.lr, .beta2 = 0.99, .weight_decay = options_.weight_decay};
-    if (common_.optimizer == "adam") return std::make_unique<optim::Adam>(parameters, adam);
-    return std::make_unique<optim::AdamW>(parameters, adam);
+    return app::make_optimizer(parameters, {.name = common_.optimizer,
+                                            .lr = common_.lr,
+                                            .beta2 = 0.99,
+                                            .weight_decay = options_.weight_decay});
   }
 
   optim::Schedule make_schedule(int64_t steps) const override {

@@ -23,7 +23,8 @@ class BenchOp final : public Bench {
         {"add_autograd", [&] { return add_one(true); }},
         {"matmul_1024_f32", [&] { return matmul_1024(f32); }},
         {"matmul_1024_bf16", [&] { return matmul_1024(bf16); }},
-        {"bn_add_relu", [&] { return bn_add_relu(); }},
+        {"bn_add_relu", [&] { return bn_add_relu(f32); }},
+        {"bn_add_relu", [&] { return bn_add_relu(bf16); }},
     };
     for (const auto& [name, measure] : cases) {
       if (!only_.empty() && name != only_) continue;
@@ -63,22 +64,27 @@ class BenchOp final : public Bench {
             .unit = "GFLOP/s"};
   }
 
-  static BenchRow bn_add_relu() {
+  // The end of a residual block, forward and backward. The rate counts what has to move: forward x
+  // for the statistics, x and z, the result; backward the gradient and x for the sums, both again,
+  // and two gradients.
+  static BenchRow bn_add_relu(DType dtype) {
     const Shape shape{16, 256, 56, 56};
-    const Tensor x = channels_last(randn(shape)).set_requires_grad();
-    const Tensor z = channels_last(randn(shape)).set_requires_grad();
-    const Tensor g = channels_last(randn(shape));
+    const auto images = [&] { return to(channels_last(randn(shape)), dtype); };
+    const Tensor x = images().set_requires_grad();
+    const Tensor z = images().set_requires_grad();
+    const Tensor g = images();
     const Tensor weight = ones({256}).set_requires_grad();
     const Tensor bias = zeros({256}).set_requires_grad();
     const Tensor mean = zeros({256});
     const Tensor var = ones({256});
-    const double seconds = median_seconds(7, 2, [&] {
+    const double seconds = median_seconds(15, 3, [&] {
       for (const Tensor& leaf : {x, z, weight, bias})
         leaf.set_grad({});
-      backward(relu(batch_norm(x, weight, bias, mean, var, {.training = true}) + z), g);
+      backward(batch_norm_relu(x, weight, bias, mean, var, {.training = true}, z), g);
     });
-    return {.median_seconds = seconds,
-            .rate = 1e-9 * static_cast<double>(x.bytes()) / seconds,
+    return {.dtype = to_string(dtype),
+            .median_seconds = seconds,
+            .rate = 1e-9 * 10 * static_cast<double>(x.bytes()) / seconds,
             .unit = "GB/s"};
   }
 

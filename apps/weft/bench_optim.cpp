@@ -1,4 +1,5 @@
 // `weft bench optim`: one optimizer step over many parameters.
+#include "apps/common/optimizers.h"
 #include "apps/weft/bench.h"
 #include "weft.h"
 
@@ -11,7 +12,7 @@ class BenchOptim final : public Bench {
  public:
   explicit BenchOptim(CommandLine& bench)
       : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
+    line->add_choice("--optimizer", optimizer_, optimizer_names(),
                      "optimizer");
     line->add("--parameters", parameters_, "parameters in all", kTensors, int64_t{1} << 34);
   }
@@ -24,23 +25,13 @@ class BenchOptim final : public Bench {
       tensor.set_grad(randn(tensor.shape()));
       tensors.push_back(tensor);
     }
-    std::unique_ptr<optim::Optimizer> optimizer;
-    double words = 7;  // read parameter, gradient, two moments; write all but the gradient
-    if (optimizer_ == "sgd") {
-      optimizer =
-          std::make_unique<optim::Sgd>(tensors, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
-      words = 5;
-    } else if (optimizer_ == "adam") {
-      optimizer = std::make_unique<optim::Adam>(tensors, optim::AdamOptions{.lr = 1e-3});
-    } else if (optimizer_ == "lars") {
-      optimizer = std::make_unique<optim::Lars>(tensors, optim::LarsOptions{.adapt_vectors = true});
-      words = 7;  // as sgd, after a first pass that reads parameter and gradient
-    } else if (optimizer_ == "lamb") {
-      optimizer = std::make_unique<optim::Lamb>(tensors, optim::LambOptions{.adapt_vectors = true});
-      words = 11;  // as adamw, after a first pass that reads all four
-    } else {
-      optimizer = std::make_unique<optim::AdamW>(tensors, optim::AdamOptions{.lr = 1e-3});
-    }
+    const auto optimizer =
+        make_optimizer(tensors, {.name = optimizer_, .lr = 1e-3, .adapt_vectors = true});
+    // f32 values read and written for each parameter.
+    double words = 7;  // adam, adamw: read parameter, gradient, two moments; write all but the gradient
+    if (optimizer_ == "sgd") words = 5;
+    if (optimizer_ == "lars") words = 7;  // as sgd, after a first pass: parameter and gradient
+    if (optimizer_ == "lamb") words = 11;  // as adamw, after a first pass that reads all four
     const double seconds = median_seconds(9, 2, [&] { optimizer->step(); });
     const double bytes = words * 4 * static_cast<double>(parameters_ / kTensors * kTensors);
     rows.push_back({.bench = "optim",

@@ -1,9 +1,11 @@
 // `weft bench step`: a whole training step (forward, loss, backward, optimizer) on synthetic data.
 #include "apps/common/gpt_flags.h"
+#include "apps/common/optimizers.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
 #include "dist/parallel.h"
+#include "dist/thread_ranks.h"
 #include "weft.h"
 
 namespace weft::app {
@@ -30,14 +32,11 @@ class BenchStep final : public Bench {
     line->add("--workers", workers_, "ranks", 1, 1 << 20);
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
-    line->add_choice("--optimizer", optimizer_, {"sgd", "adam", "adamw", "lars", "lamb"},
-                     "optimizer");
+    line->add_choice("--optimizer", optimizer_, optimizer_names(), "optimizer");
     add_gpt_flags(*line, gpt_);
   }
 
   std::optional<int> run(std::vector<BenchRow>& rows) override {
-    if (model_ != "mlp" && model_ != "cnn" && model_ != "gpt")
-      return later("--model", model_, "mlp, cnn or gpt");
     if (!line->given("--strategy")) strategy_ = workers_ > 1 ? "ddp" : "single";
     if (strategy_ == "single" && workers_ > 1)
       return line->reject("--strategy: expected one for several ranks, got single");
@@ -45,18 +44,11 @@ class BenchStep final : public Bench {
       return line->reject("--global-batch: expected a multiple of " + std::to_string(workers_) +
                           " ranks, got " + std::to_string(batch_));
     }
-    if (dtype_ == "f16") return later("--dtype", dtype_, "f32 or bf16");
-    if (model_ == "gpt" ? image_size_ != 0 : image_size_ != 0 && image_size_ != 28)
+    if (!is_resnet() && image_size_ != 0 && (model_ == "gpt" || image_size_ != 28))
       return line->reject("--image-size: expected " + std::string(model_ == "gpt" ? "none" : "28") +
                           " for " + model_);
     if (const auto code = check_gpt()) return code;
-    const double seconds =
-        strategy_ == "single" ? measure()
-                              : measure_on_processes({.workers = static_cast<int>(workers_)}, 1,
-                                                     [&](dist::Communicator& comm) {
-                                                       return std::vector<double>{measure_on(comm)};
-                                                     })
-                                    .front();
+    const double seconds = measure_all();
     rows.push_back({.bench = "step",
                     .name = model_,
                     .threads = threads,
@@ -69,16 +61,32 @@ class BenchStep final : public Bench {
   }
 
  private:
+  bool is_resnet() const { return model_.starts_with("resnet"); }
+
   Work make_work(int64_t rows) const {
     manual_seed(0);
+    if (is_resnet()) return make_resnet(rows);
     return model_ == "gpt" ? make_gpt(rows) : make_mnist(rows);
+  }
+
+  double measure_all() const {
+    if (strategy_ == "single" && dtype_ == "f16") {  // whose f32 masters are those of a Parallel
+      const auto alone = dist::make_single_rank();
+      return measure_on(*alone);
+    }
+    if (strategy_ == "single") return measure();
+    return measure_on_processes({.workers = static_cast<int>(workers_)}, 1,
+                                [&](dist::Communicator& comm) {
+                                  return std::vector<double>{measure_on(comm)};
+                                })
+        .front();
   }
 
   // The loop of a program that knows nothing of ranks.
   double measure() const {
     const Work work = make_work(batch_);
     work.model->to(dtype_from_name(dtype_));
-    const auto optimizer = make_optimizer(work.model->parameters());
+    const auto optimizer = step_by(work.model->parameters());
     return median_seconds(work.repeats, work.warmup, [&] {
       optimizer->zero_grad();
       backward(work.loss(*work.model));
@@ -93,19 +101,24 @@ class BenchStep final : public Bench {
     dist::ParallelOptions options{.strategy = strategy_};
     if (dtype_ != "f32") options.parameter_dtype = dtype_from_name(dtype_);
     if (strategy_ == "fsdp" && model_ == "gpt") options.wrap.types = {"TransformerBlock"};
+    if (strategy_ == "fsdp" && is_resnet()) options.wrap.types = {"BasicBlock", "Bottleneck"};
     dist::Parallel parallel(*work.model, comm, options);
-    const auto optimizer = make_optimizer(parallel.parameters());
+    const auto optimizer = step_by(parallel.parameters());
+    std::optional<optim::LossScaler> scaler;
+    if (dtype_ == "f16") scaler.emplace();
     return median_seconds(work.repeats, work.warmup, [&] {
       comm.barrier();
-      backward(work.loss(*work.model));
-      optimizer->step();
+      if (!scaler) {
+        backward(work.loss(*work.model));
+        return optimizer->step();
+      }
+      backward(work.loss(*work.model) * scaler->scale());
+      if (scaler->unscale(parallel.parameters())) {
+        optimizer->step();
+      } else {
+        parallel.skip_step();
+      }
     });
-  }
-
-  std::optional<int> later(const std::string& flag, const std::string& value,
-                           const std::string& wanted) const {
-    return line->reject(flag + ": expected " + wanted + ", got " + value +
-                        ", which this version does not do yet");
   }
 
   // The gpt's flags go with the gpt alone.
@@ -149,15 +162,27 @@ class BenchStep final : public Bench {
     return work;
   }
 
-  std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters) const {
-    if (optimizer_ == "adam")
-      return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 1e-3});
-    if (optimizer_ == "adamw") {
-      return std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-3});
-    }
-    if (optimizer_ == "lars") return std::make_unique<optim::Lars>(parameters);
-    if (optimizer_ == "lamb") return std::make_unique<optim::Lamb>(parameters);
-    return std::make_unique<optim::Sgd>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+  // Images as they come from a pipeline: channels-last.
+  Work make_resnet(int64_t rows) const {
+    const nn::models::ResNetPlan plan = nn::models::resnet_plan(model_);
+    const int64_t classes = plan.small_images ? 10 : 1000;
+    const int64_t side = image_size_ > 0 ? image_size_ : plan.image_size;
+    Work work;
+    work.model = nn::models::make_resnet(model_, {.classes = classes});
+    const Tensor images =
+        to(channels_last(randn({rows, 3, side, side})), dtype_from_name(dtype_));
+    const Tensor targets = randint(0, classes, {rows});
+    work.loss = [images, targets](nn::Module& model) {
+      return cross_entropy(model(images), targets);
+    };
+    work.repeats = 5;
+    work.warmup = 2;
+    return work;
+  }
+
+  std::unique_ptr<optim::Optimizer> step_by(const optim::Parameters& parameters) const {
+    const bool adam = optimizer_ == "adam" || optimizer_ == "adamw" || optimizer_ == "lamb";
+    return make_optimizer(parameters, {.name = optimizer_, .lr = adam ? 1e-3 : 0.01});
   }
 
   GptFlags gpt_;

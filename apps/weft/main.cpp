@@ -2,6 +2,7 @@
 #include "apps/common/command_line.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/checkpoint.h"
+#include "apps/weft/data.h"
 #include "apps/weft/run.h"
 #include "core/parallel.h"
 
@@ -20,9 +21,11 @@ int run(int argc, char** argv) {
                               make_bench_comm(bench),  make_bench_checkpoint(bench)};
   RunCommand ranks(line);
   CheckpointCommand checkpoint(line);
+  DataCommand data(line);
   if (const auto code = line.parse(argc, argv)) return *code;
   if (ranks.chosen()) return ranks.run();
   if (checkpoint.chosen()) return checkpoint.run();
+  if (data.chosen()) return data.run();
   for (const auto& each : benches) {
     if (!each->line->chosen()) continue;
     set_num_threads(static_cast<int>(each->threads));

@@ -81,6 +81,10 @@ void BufferMean::begin_shard() {
     copy_bytes(group.values, group.first);
 }
 
+void BufferMean::restore() {
+  begin_shard();
+}
+
 void BufferMean::end_shard(const Shard& shard, bool counts) {
   if (leaves_ == 1 || shard.ghost) return;
   counted_ += counts;

@@ -26,6 +26,8 @@ class BufferMean {
   void end_shard(const Shard& shard, bool counts);
   // Every rank, once a step.
   void finish();
+  // After that: what was before the step.
+  void restore();
 
  private:
   struct Group {  // buffers of one dtype

@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kModel = "model.";
 constexpr std::string_view kTensors = "tensors.";
 constexpr std::string_view kOptimizer = "optimizer.";
+constexpr std::string_view kEma = "ema.";
 
 Tensor integer(int64_t value) {
   return from_values(std::span<const int64_t>(&value, 1), {});
@@ -24,6 +25,7 @@ Tensor integer(int64_t value) {
 CheckpointLoad::CheckpointLoad(const CheckpointParts& parts, CheckpointReader& reader)
     : parts_(parts), reader_(reader) {
   plan_model();
+  if (parts.ema) plan_ema();
   if (parts.optimizer) plan_optimizer();
   if (wrong_.empty()) return;
   throw Error(concat({"[checkpoint] ", reader.path(),
@@ -76,6 +78,19 @@ void CheckpointLoad::plan_model() {
   for (const StoredTensor& stored : reader_.manifest().tensors) {
     const bool ours = stored.name.starts_with(kModel) || stored.name.starts_with(kTensors);
     if (ours && known.count(stored.name) == 0) wrong_ += concat({"\n  unexpected: ", stored.name});
+  }
+}
+
+void CheckpointLoad::plan_ema() {
+  for (const optim::ShardedParameter& parameter : parts_.parallel.parameters().sharding()->all()) {
+    if (parameter.count == 0) continue;
+    const std::string name = concat({kEma, stored_name_of(parameter.name)});
+    if (!reader_.manifest().find(name)) wrong_ += concat({"\n  missing: ", name});
+  }
+  if (!wrong_.empty()) return;
+  for (Piece& piece : ema_pieces(parts_)) {
+    piece.name = concat({kEma, stored_name_of(piece.name.substr(kEma.size()))});
+    add(model_, std::move(piece));
   }
 }
 

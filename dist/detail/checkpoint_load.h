@@ -32,6 +32,7 @@ class CheckpointLoad {
   };
 
   void plan_model();
+  void plan_ema();
   void plan_optimizer();
   std::string stored_name_of(const std::string& parameter) const;
   Target* add(std::vector<Target>& targets, Piece piece);

@@ -89,6 +89,30 @@ std::vector<SteppedPart> stepped_parts(const CheckpointParts& parts) {
   return stepped;
 }
 
+std::vector<Piece> ema_pieces(const CheckpointParts& parts) {
+  std::vector<Piece> pieces;
+  if (!parts.ema) return pieces;
+  const std::vector<NamedTensor> averages = parts.ema->averages();
+  const std::vector<SteppedPart> stepped = stepped_parts(parts);
+  WEFT_CHECK(averages.size() == stepped.size(), "checkpoint",
+             "expected averages of parallel.parameters(), ", stepped.size(), " of them, got ",
+             averages.size());
+  for (size_t i = 0; i < averages.size(); ++i) {
+    Piece piece = stepped[i].parameter;
+    const Tensor& average = averages[i].tensor;
+    WEFT_CHECK(averages[i].name == piece.name && average.numel() == piece.count, "checkpoint",
+               "expected an average of ", piece.count, " elements of ", piece.name, ", got ",
+               average.numel(), " of ", averages[i].name);
+    if (piece.count == 0) continue;
+    piece.name = "ema." + piece.name;
+    piece.dtype = average.dtype();
+    piece.data = average.raw();
+    piece.memory = average;
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 std::vector<Piece> optimizer_pieces(const CheckpointParts& parts) {
   std::vector<Piece> pieces;
   if (!parts.optimizer) return pieces;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dist/parallel.h"
+#include "optim/ema.h"
 #include "optim/optimizer.h"
 
 #include <string>
@@ -40,11 +41,15 @@ struct CheckpointParts {
   nn::Module& model;
   Parallel& parallel;
   optim::Optimizer* optimizer = nullptr;
+  const optim::Ema* ema = nullptr;
   std::vector<NamedTensor> tensors = {};
 };
 
 // Names: "model.NAME", "tensors.NAME".
 std::vector<Piece> model_pieces(const CheckpointParts& parts);
+
+// The averages of parameters, "ema.NAME". None without.
+std::vector<Piece> ema_pieces(const CheckpointParts& parts);
 
 // Where the optimizer's state of each parameter belongs: parts of parameters that this rank steps.
 struct SteppedPart {

@@ -316,14 +316,17 @@ const std::vector<Shard>& Parallel::shards() const {
 void Parallel::begin_shard(const Shard& shard, bool has_samples) {
   engine_->begin_shard(shard, has_samples);
 }
-void Parallel::backward(const Tensor& loss) {
-  engine_->backward(loss);
+void Parallel::backward(const Tensor& loss, double scale) {
+  engine_->backward(loss, scale);
 }
 double Parallel::loss() {
   return engine_->loss();
 }
 void Parallel::finish_gradients() {
   engine_->finish_gradients();
+}
+void Parallel::skip_step() {
+  engine_->skip_step();
 }
 void Parallel::with_full_parameters(const Function<void()>& f, bool keep) {
   engine_->with_full_parameters(f, keep);

@@ -20,8 +20,9 @@ class Parallel::Engine final : public optim::Sharding {
 
   void begin_step(uint64_t step);
   void begin_shard(const Shard& shard, bool has_samples);
-  void backward(const Tensor& loss);
+  void backward(const Tensor& loss, double scale);
   double loss();
+  void skip_step();
   void with_full_parameters(const Function<void()>& f, bool keep);
   StateBytes state_bytes() const;
   std::vector<Held> held() const;
@@ -32,6 +33,7 @@ class Parallel::Engine final : public optim::Sharding {
   void optimizer_made() override { has_optimizer_ = true; }
   void before_step() override;
   void after_step() override;
+  void parameters_changed() override;
   void finish_gradients() override;
   const std::vector<optim::ShardedParameter>& all() const override { return all_; }
   Place place(const Tensor& part) const override;

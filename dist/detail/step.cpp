@@ -4,6 +4,7 @@
 #include "core/random.h"
 #include "dist/detail/engine.h"
 #include "dist/redistribute.h"
+#include "ops/creation.h"
 #include "ops/elementwise.h"
 #include "optim/clip.h"
 
@@ -68,9 +69,9 @@ void Parallel::Engine::open_shard(bool has_samples) {
   phase_ = Phase::in_shard;
 }
 
-void Parallel::Engine::backward(const Tensor& loss) {
+void Parallel::Engine::backward(const Tensor& loss, double scale) {
   WEFT_CHECK(phase_ == Phase::in_shard, "parallel", "expected begin_shard() before backward()");
-  weft::backward(loss);
+  weft::backward(loss, scale == 1 ? Tensor() : full(loss.shape(), scale, loss.options()));
   const Shard& shard = shards[round_];
   if (!shard.ghost) facts_[static_cast<size_t>(shard.index)] = loss.item();
   end_shard();
@@ -194,6 +195,20 @@ void Parallel::Engine::before_step() {
 void Parallel::Engine::after_step() {
   drop_gradients();
   phase_ = Phase::idle;
+  spread_parameters();
+}
+
+void Parallel::Engine::skip_step() {
+  finish_gradients();
+  WEFT_CHECK(phase_ == Phase::finished, "parallel", "expected a step to skip, got none");
+  drop_gradients();
+  if (named_) buffers_->restore();
+  phase_ = Phase::idle;
+}
+
+void Parallel::Engine::parameters_changed() {
+  WEFT_CHECK(phase_ == Phase::idle || phase_ == Phase::finished, "parallel",
+             "expected parameters to be written between steps, got it within one");
   spread_parameters();
 }
 

@@ -1,258 +1,219 @@
 #include "ops/detail/channel_sums.h"
 
 #include "core/parallel.h"
-#include "ops/detail/blocks.h"
-#include "ops/detail/lanes.h"
+#include "core/profiler.h"
+#include "ops/detail/lane_bits.h"
+#include "ops/detail/wide_lanes.h"
 
-#include <algorithm>
+#include <vector>
 
 namespace weft::detail {
 namespace {
 
-constexpr int64_t kBlockElements =
-    8192;                            // 32 KiB of f32: a second pass over a block finds it in cache
-constexpr int64_t kChannelRun = 64;  // channels whose blocks one thread adds up
+constexpr int64_t kSpans = 128;      // runs of blocks of a segment, about: each has sums of its own
+constexpr int64_t kChannelRun = 64;  // channels whose spans one thread adds up
+constexpr int64_t kThreadElements = 16384;
 
 struct Blocks {
   explicit Blocks(const ChannelRows& shape)
-      : rows(std::clamp<int64_t>(kBlockElements / shape.channels, 16, 1024)),
-        per_segment((shape.rows + rows - 1) / rows) {}
-  int64_t rows;  // of a whole block
-  int64_t per_segment;
+      : rows(channel_block_rows(shape)),
+        per_segment((shape.rows + rows - 1) / rows),
+        span(std::clamp<int64_t>(per_segment / kSpans, 1, 16)),
+        spans((per_segment + span - 1) / span) {}
+  int64_t rows;         // of a whole block
+  int64_t per_segment;  // blocks
+  int64_t span;         // blocks of a whole span
+  int64_t spans;        // of a segment
 };
 
-struct Block {
-  int64_t number = 0;
-  int64_t segment = 0;
-  int64_t first_row = 0;  // over all segments
-  int64_t rows = 0;
+struct Sums {
+  double* first;
+  double* second;
 };
-
-// Calls visit(block) for all blocks of [begin, end).
-template <class F>
-void each_block(const ChannelRows& shape, const Blocks& blocks, int64_t begin, int64_t end,
-                F visit) {
-  for (int64_t b = begin; b < end; ++b) {
-    const int64_t row = b % blocks.per_segment * blocks.rows;
-    const int64_t segment = b / blocks.per_segment;
-    visit(Block{b, segment, segment * shape.rows + row, std::min(blocks.rows, shape.rows - row)});
-  }
-}
-
-// acc[c] += sum over rows of f.operator()<V>(c, address offset of the row's element c). Four rows
-// share one visit of acc, which lives in memory.
-template <class T, class F>
-void add_rows(T* acc, int64_t rows, int64_t channels, const F& f) {
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    for_lanes<T>(channels, [&]<class V>(int64_t c) {
-      const int64_t at = row * channels + c;
-      const V left = f.template operator()<V>(c, at) + f.template operator()<V>(c, at + channels);
-      const V right = f.template operator()<V>(c, at + 2 * channels) +
-                      f.template operator()<V>(c, at + 3 * channels);
-      store(acc + c, load<V>(acc + c) + (left + right));
-    });
-  }
-  for (; row < rows; ++row) {
-    for_lanes<T>(channels, [&]<class V>(int64_t c) {
-      store(acc + c, load<V>(acc + c) + f.template operator()<V>(c, row * channels + c));
-    });
-  }
-}
-
-// Two T[channels] sums of every block: `fill(block, first, second)` sets them from zeros;
-// `combine(segment, channels begin, end, partial sums)` adds them up.
-template <class T, class Fill, class Combine>
-void sum_blocks(const ChannelRows& shape, const Fill& fill, const Combine& combine) {
-  const Blocks blocks(shape);
-  const int64_t channels = shape.channels;
-  const int64_t count = shape.segments * blocks.per_segment;
-  const Tensor partial = empty({count, 2, channels}, {.dtype = dtype_of<T>});
-  const int64_t grain = std::max<int64_t>(1, 2 * kBlockElements / (blocks.rows * channels));
-  parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
-    fill(blocks, begin, end, [&](const Block& block) {
-      T* sums = partial.data<T>() + block.number * 2 * channels;
-      std::fill_n(sums, 2 * channels, T(0));
-      return sums;
-    });
-  });
-  const int64_t runs = (channels + kChannelRun - 1) / kChannelRun;
-  parallel_for(0, shape.segments * runs, std::max<int64_t>(1, 256 / blocks.per_segment),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const int64_t segment = i / runs;
-                   const int64_t from = i % runs * kChannelRun;
-                   combine(blocks, segment, from, std::min(channels, from + kChannelRun),
-                           partial.data<T>() + segment * blocks.per_segment * 2 * channels);
-                 }
-               });
-}
-
-int64_t block_rows(const ChannelRows& shape, const Blocks& blocks, int64_t block) {
-  return std::min(blocks.rows, shape.rows - block * blocks.rows);
-}
 
 ChannelPair empty_pair(const ChannelRows& shape) {
   const Shape size{shape.segments, shape.channels};
   return {empty(size, {.dtype = f64}), empty(size, {.dtype = f64})};
 }
 
-// Runs kernel(address in each of `in`, address in out, segment offset, rows) over all blocks.
-template <class T, size_t N, class F>
-void map_blocks(const Tensor& out, const std::array<const Tensor*, N>& in, const ChannelRows& shape,
-                const F& kernel) {
+// Two sums for each segment and channel: sum_block(first row, rows, T* first, T* second) takes
+// those of a block; fold(into, from, rows before, rows of from, channels begin, end) adds the sums
+// `from`, in T or in double, to `into`.
+template <class T, class SumBlock, class Fold>
+ChannelPair sum_rows(const ChannelRows& shape, const SumBlock& sum_block, const Fold& fold) {
   const Blocks blocks(shape);
-  const int64_t most = blocks.rows * shape.channels;
-  const int64_t grain = std::max<int64_t>(1, 2 * kBlockElements / most);
-  parallel_for(0, shape.segments * blocks.per_segment, grain, [&](int64_t begin, int64_t end) {
-    const BlockWriter<T> writer(out, most);
-    std::vector<BlockReader<T>> readers;
-    for (const Tensor* tensor : in)
-      readers.emplace_back(*tensor, most);
-    each_block(shape, blocks, begin, end, [&](const Block& block) {
-      const int64_t first = block.first_row * shape.channels;
-      const int64_t count = block.rows * shape.channels;
-      std::array<const T*, N> from;
-      for (size_t i = 0; i < N; ++i)
-        from[i] = readers[i].read(first, count);
-      T* to = writer.at(first);
-      const int64_t segment = block.segment * shape.channels;
-      for (int64_t row = 0; row < count; row += shape.channels) {
-        for_lanes<T>(shape.channels, [&]<class V>(int64_t c) {
-          store(to + row + c, kernel.template operator()<V>(from, row + c, segment + c));
-        });
-      }
-      writer.finish(first, count);
+  const int64_t channels = shape.channels;
+  const Tensor partial = empty({shape.segments * blocks.spans, 2, channels}, {.dtype = f64});
+  const int64_t work = blocks.span * blocks.rows * channels;
+  parallel_for(0, shape.segments * blocks.spans, std::max<int64_t>(1, kThreadElements / work),
+               [&](int64_t begin, int64_t end) {
+                 std::vector<T> sums(static_cast<size_t>(2 * channels));
+                 for (int64_t s = begin; s < end; ++s) {
+                   double* into = partial.data<double>() + s * 2 * channels;
+                   std::fill_n(into, 2 * channels, 0.0);
+                   const int64_t from = s % blocks.spans * blocks.span * blocks.rows;
+                   const int64_t to = std::min(shape.rows, from + blocks.span * blocks.rows);
+                   for (int64_t row = from; row < to; row += blocks.rows) {
+                     const int64_t rows = std::min(blocks.rows, to - row);
+                     std::fill(sums.begin(), sums.end(), T(0));
+                     sum_block(s / blocks.spans, row, rows, sums.data(), sums.data() + channels);
+                     fold(Sums{into, into + channels}, sums.data(), sums.data() + channels,
+                          row - from, rows, int64_t{0}, channels);
+                   }
+                 }
+               });
+  const ChannelPair result = empty_pair(shape);
+  const int64_t runs = (channels + kChannelRun - 1) / kChannelRun;
+  parallel_for(0, shape.segments * runs, std::max<int64_t>(1, 256 / blocks.spans),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t segment = i / runs;
+                   const int64_t from = i % runs * kChannelRun;
+                   const int64_t to = std::min(channels, from + kChannelRun);
+                   const Sums into{result.first.data<double>() + segment * channels,
+                                   result.second.data<double>() + segment * channels};
+                   std::fill(into.first + from, into.first + to, 0.0);
+                   std::fill(into.second + from, into.second + to, 0.0);
+                   const int64_t span_rows = blocks.span * blocks.rows;
+                   for (int64_t s = 0; s < blocks.spans; ++s) {
+                     const double* sums =
+                         partial.data<double>() + (segment * blocks.spans + s) * 2 * channels;
+                     fold(into, sums, sums + channels, s * span_rows,
+                          std::min(span_rows, shape.rows - s * span_rows), from, to);
+                   }
+                 }
+               });
+  return result;
+}
+
+// Rows that share a visit of the sums, which live in memory. Long rows are read one after the other:
+// memory delivers a single stream about twice as fast as four that lie close together.
+constexpr int64_t kLongRow = 64;  // channels
+constexpr int64_t kShared = 4;
+
+// Calls one.operator()<V>(row, c) for every row, or four.operator()<V>(row, c) for four at a time.
+template <class T, class One, class Four>
+void visit_rows(int64_t rows, int64_t channels, const One& one, const Four& four) {
+  int64_t row = 0;
+  if (channels <= kLongRow) {
+    for (; row + kShared <= rows; row += kShared)
+      for_lanes<T>(channels, [&]<class V>(int64_t c) { four.template operator()<V>(row, c); });
+  }
+  for (; row < rows; ++row)
+    for_lanes<T>(channels, [&]<class V>(int64_t c) { one.template operator()<V>(row, c); });
+}
+
+// sum[c] += f.operator()<V>(row, c) over rows.
+template <class T, class F>
+void add_rows(T* sum, int64_t rows, int64_t channels, const F& f) {
+  visit_rows<T>(
+      rows, channels,
+      [&]<class V>(int64_t row, int64_t c) {
+        store(sum + c, load<V>(sum + c) + f.template operator()<V>(row, c));
+      },
+      [&]<class V>(int64_t row, int64_t c) {
+        const V left = f.template operator()<V>(row, c) + f.template operator()<V>(row + 1, c);
+        const V right = f.template operator()<V>(row + 2, c) + f.template operator()<V>(row + 3, c);
+        store(sum + c, load<V>(sum + c) + (left + right));
+      });
+}
+
+template <class S>
+ChannelPair moments(const Tensor& x, const ChannelRows& shape) {
+  using T = Compute<S>;
+  const int64_t channels = shape.channels;
+  const auto sum_block = [&, data = x.data<S>()](int64_t segment, int64_t row, int64_t rows,
+                                                 T* mean, T* deviations) {
+    const S* in = data + (segment * shape.rows + row) * channels;
+    add_rows(mean, rows, channels,
+             [=]<class V>(int64_t r, int64_t c) { return load_wide<V>(in + r * channels + c); });
+    for (int64_t c = 0; c < channels; ++c)
+      mean[c] /= static_cast<T>(rows);
+    add_rows(deviations, rows, channels, [=]<class V>(int64_t r, int64_t c) {
+      __builtin_prefetch(in + (r + rows) * channels + c, 0, 2);
+      const V deviation = load_wide<V>(in + r * channels + c) - load<V>(mean + c);
+      return deviation * deviation;
     });
-  });
+  };
+  const auto fold = [](Sums into, const auto* mean, const auto* deviations, int64_t before,
+                       int64_t rows, int64_t begin, int64_t end) {
+    const auto count = static_cast<double>(rows);
+    const double share = count / static_cast<double>(before + rows);
+    const double weight = static_cast<double>(before) * share;
+    for (int64_t c = begin; c < end; ++c) {
+      const double apart = double{mean[c]} - into.first[c];
+      into.first[c] += apart * share;
+      into.second[c] += double{deviations[c]} + apart * apart * weight;
+    }
+  };
+  return sum_rows<T>(shape, sum_block, fold);
+}
+
+template <class S, bool Gated>
+ChannelPair gradient_sums(const Tensor& g, const Tensor& dead, const Tensor& x, const Tensor& mean,
+                          const ChannelRows& shape) {
+  using T = Compute<S>;
+  const int64_t channels = shape.channels;
+  const int64_t pitch = Gated ? bit_pitch<T>(channels) : 0;
+  const uint8_t* all_bits = Gated ? dead.data<uint8_t>() : nullptr;
+  const auto sum_block = [&, all_g = g.data<S>(), all_x = x.data<S>(), means = mean.data<T>()](
+                             int64_t segment, int64_t row, int64_t rows, T* first, T* second) {
+    const int64_t at = segment * shape.rows + row;
+    const S* gradient = all_g + at * channels;
+    const S* in = all_x + at * channels;
+    const uint8_t* bits = all_bits + at * pitch;
+    const T* m = means + segment * channels;
+    const auto h_of = [=]<class V>(int64_t r, int64_t c) {
+      const V h = load_wide<V>(gradient + r * channels + c);
+      if constexpr (!Gated) return h;
+      return functors::where(load_bits<V>(bits + r * pitch, c), V{}, h);
+    };
+    const auto apart = [=]<class V>(int64_t r, int64_t c) {
+      return load_wide<V>(in + r * channels + c) - load<V>(m + c);
+    };
+    visit_rows<T>(
+        rows, channels,
+        [=]<class V>(int64_t r, int64_t c) {
+          const V h = h_of.template operator()<V>(r, c);
+          store(first + c, load<V>(first + c) + h);
+          store(second + c, fma(h, apart.template operator()<V>(r, c), load<V>(second + c)));
+        },
+        [=]<class V>(int64_t r, int64_t c) {
+          V h[kShared];
+          V product[kShared];
+          for (int64_t i = 0; i < kShared; ++i) {
+            h[i] = h_of.template operator()<V>(r + i, c);
+            product[i] = h[i] * apart.template operator()<V>(r + i, c);
+          }
+          store(first + c, load<V>(first + c) + ((h[0] + h[1]) + (h[2] + h[3])));
+          store(second + c, load<V>(second + c) +
+                                ((product[0] + product[1]) + (product[2] + product[3])));
+        });
+  };
+  const auto fold = [](Sums into, const auto* first, const auto* second, int64_t, int64_t,
+                       int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      into.first[c] += double{first[c]};
+      into.second[c] += double{second[c]};
+    }
+  };
+  return sum_rows<T>(shape, sum_block, fold);
 }
 
 }  // namespace
 
-template <class T>
 ChannelPair channel_moments(const Tensor& x, const ChannelRows& shape) {
-  const ChannelPair result = empty_pair(shape);
-  const int64_t channels = shape.channels;
-  const auto fill = [&](const Blocks& blocks, int64_t begin, int64_t end, const auto& sums_of) {
-    const BlockReader<T> reader(x, blocks.rows * channels);
-    each_block(shape, blocks, begin, end, [&](const Block& block) {
-      T* mean = sums_of(block);
-      T* deviations = mean + channels;
-      const T* in = reader.read(block.first_row * channels, block.rows * channels);
-      add_rows(mean, block.rows, channels,
-               [&]<class V>(int64_t, int64_t at) { return load<V>(in + at); });
-      const auto rows = static_cast<T>(block.rows);
-      for (int64_t c = 0; c < channels; ++c)
-        mean[c] /= rows;
-      add_rows(deviations, block.rows, channels, [&]<class V>(int64_t c, int64_t at) {
-        const V deviation = load<V>(in + at) - load<V>(mean + c);
-        return deviation * deviation;
-      });
-    });
-  };
-  const auto combine = [&](const Blocks& blocks, int64_t segment, int64_t from, int64_t to,
-                           const T* partial) {
-    double* mean = result.first.data<double>() + segment * channels;
-    double* deviations = result.second.data<double>() + segment * channels;
-    std::fill(mean + from, mean + to, 0.0);
-    std::fill(deviations + from, deviations + to, 0.0);
-    const auto each = [&](auto visit) {
-      for (int64_t b = 0; b < blocks.per_segment; ++b) {
-        const T* sums = partial + b * 2 * channels;
-        const auto rows = static_cast<double>(block_rows(shape, blocks, b));
-        for (int64_t c = from; c < to; ++c)
-          visit(c, rows, double{sums[c]}, double{sums[channels + c]});
-      }
-    };
-    each([&](int64_t c, double rows, double block_mean, double) { mean[c] += rows * block_mean; });
-    for (int64_t c = from; c < to; ++c)
-      mean[c] /= static_cast<double>(shape.rows);
-    each([&](int64_t c, double rows, double block_mean, double block_deviations) {
-      const double apart = block_mean - mean[c];
-      deviations[c] += block_deviations + rows * apart * apart;
-    });
-  };
-  sum_blocks<T>(shape, fill, combine);
-  return result;
+  profile_work(4 * x.numel(), x.bytes());
+  return dispatch_elements(x.dtype(), [&]<class S>() { return moments<S>(x, shape); });
 }
 
-template <class T>
-ChannelPair channel_gradient_sums(const Tensor& g, const Tensor& x, const Tensor& mean,
-                                  const ChannelRows& shape) {
-  const ChannelPair result = empty_pair(shape);
-  const int64_t channels = shape.channels;
-  const auto fill = [&](const Blocks& blocks, int64_t begin, int64_t end, const auto& sums_of) {
-    const BlockReader<T> g_reader(g, blocks.rows * channels);
-    const BlockReader<T> x_reader(x, blocks.rows * channels);
-    each_block(shape, blocks, begin, end, [&](const Block& block) {
-      T* sums = sums_of(block);
-      const T* gradient = g_reader.read(block.first_row * channels, block.rows * channels);
-      const T* in = x_reader.read(block.first_row * channels, block.rows * channels);
-      const T* means = mean.data<T>() + block.segment * channels;
-      add_rows(sums, block.rows, channels,
-               [&]<class V>(int64_t, int64_t at) { return load<V>(gradient + at); });
-      add_rows(sums + channels, block.rows, channels, [&]<class V>(int64_t c, int64_t at) {
-        return load<V>(gradient + at) * (load<V>(in + at) - load<V>(means + c));
-      });
-    });
-  };
-  const auto combine = [&](const Blocks& blocks, int64_t segment, int64_t from, int64_t to,
-                           const T* partial) {
-    double* first = result.first.data<double>() + segment * channels;
-    double* second = result.second.data<double>() + segment * channels;
-    std::fill(first + from, first + to, 0.0);
-    std::fill(second + from, second + to, 0.0);
-    for (int64_t b = 0; b < blocks.per_segment; ++b) {
-      const T* sums = partial + b * 2 * channels;
-      for (int64_t c = from; c < to; ++c) {
-        first[c] += double{sums[c]};
-        second[c] += double{sums[channels + c]};
-      }
-    }
-  };
-  sum_blocks<T>(shape, fill, combine);
-  return result;
+ChannelPair channel_gradient_sums(const Tensor& g, const Tensor& dead, const Tensor& x,
+                                  const Tensor& mean, const ChannelRows& shape) {
+  profile_work(4 * x.numel(), 2 * x.bytes() + (dead.defined() ? dead.bytes() : 0));
+  return dispatch_elements(x.dtype(), [&]<class S>() {
+    return dead.defined() ? gradient_sums<S, true>(g, dead, x, mean, shape)
+                          : gradient_sums<S, false>(g, dead, x, mean, shape);
+  });
 }
-
-template <class T>
-void channel_affine(const Tensor& out, const Tensor& x, const Tensor& mean, const Tensor& scale,
-                    const Tensor& shift, const ChannelRows& shape) {
-  const T* means = mean.data<T>();
-  const T* scales = scale.data<T>();
-  const T* shifts = shift.data<T>();
-  map_blocks<T, 1>(out, {&x}, shape,
-                   [=]<class V>(const std::array<const T*, 1>& in, int64_t at, int64_t c) {
-                     return fma(load<V>(in[0] + at) - load<V>(means + c), load<V>(scales + c),
-                                load<V>(shifts + c));
-                   });
-}
-
-template <class T>
-void channel_blend(const Tensor& out, const Tensor& g, const Tensor& x, const Tensor& mean,
-                   const Tensor& scale, const Tensor& slope, const Tensor& shift,
-                   const ChannelRows& shape) {
-  const T* means = mean.data<T>();
-  const T* scales = scale.data<T>();
-  const T* slopes = slope.data<T>();
-  const T* shifts = shift.data<T>();
-  map_blocks<T, 2>(
-      out, {&g, &x}, shape, [=]<class V>(const std::array<const T*, 2>& in, int64_t at, int64_t c) {
-        const V rest =
-            fma(load<V>(in[1] + at) - load<V>(means + c), load<V>(slopes + c), load<V>(shifts + c));
-        return fma(load<V>(in[0] + at), load<V>(scales + c), rest);
-      });
-}
-
-#define WEFT_INSTANTIATE(T)                                                                   \
-  template ChannelPair channel_moments<T>(const Tensor&, const ChannelRows&);                 \
-  template ChannelPair channel_gradient_sums<T>(const Tensor&, const Tensor&, const Tensor&,  \
-                                                const ChannelRows&);                          \
-  template void channel_affine<T>(const Tensor&, const Tensor&, const Tensor&, const Tensor&, \
-                                  const Tensor&, const ChannelRows&);                         \
-  template void channel_blend<T>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,  \
-                                 const Tensor&, const Tensor&, const Tensor&, const ChannelRows&);
-WEFT_INSTANTIATE(float)
-WEFT_INSTANTIATE(double)
-#undef WEFT_INSTANTIATE
 
 }  // namespace weft::detail

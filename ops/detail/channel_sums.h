@@ -1,21 +1,14 @@
-// Sums over the rows of a matrix whose columns are channels, and the elementwise passes that use
-// them: the kernels of batch and group normalisation over NHWC images.
+// Sums over the rows of a matrix whose columns are channels: the statistics of batch and group
+// normalisation over NHWC images, and the sums of their gradients.
 //
 // Rows are cut into blocks whose size depends on the number of channels alone; a block is summed in
-// T while it is in cache, the blocks' sums are added in f64 in their order. Results depend on
-// shapes and values only.
+// f32 (f64 where the elements are) while it is in cache, runs of blocks are added up in f64 in
+// their order, then the runs. Results depend on shapes and values only.
 #pragma once
 
-#include "core/tensor.h"
+#include "ops/detail/channel_maps.h"
 
 namespace weft::detail {
-
-// A dense matrix of segments * rows rows; every segment has statistics of its own.
-struct ChannelRows {
-  int64_t segments = 1;
-  int64_t rows = 0;
-  int64_t channels = 0;
-};
 
 // Two sums for each (segment, channel): f64 tensors [segments, channels].
 struct ChannelPair {
@@ -23,28 +16,16 @@ struct ChannelPair {
   Tensor second;
 };
 
-// Below, x, g and out are matrices of a floating dtype; mean, scale, … are T[segments, channels].
+// x and g are matrices of one floating dtype; mean is [segments, channels] of their compute_dtype.
 
 // first: the mean of each column of a segment; second: the sum of squared deviations from it (Chan,
 // Golub & LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances",
 // 1979).
-template <class T>
 ChannelPair channel_moments(const Tensor& x, const ChannelRows& shape);
 
-// first: the sum of g; second: the sum of g * (x - mean).
-template <class T>
-ChannelPair channel_gradient_sums(const Tensor& g, const Tensor& x, const Tensor& mean,
-                                  const ChannelRows& shape);
-
-// out = (x - mean) * scale + shift.
-template <class T>
-void channel_affine(const Tensor& out, const Tensor& x, const Tensor& mean, const Tensor& scale,
-                    const Tensor& shift, const ChannelRows& shape);
-
-// out = g * scale + ((x - mean) * slope + shift).
-template <class T>
-void channel_blend(const Tensor& out, const Tensor& g, const Tensor& x, const Tensor& mean,
-                   const Tensor& scale, const Tensor& slope, const Tensor& shift,
-                   const ChannelRows& shape);
+// first: the sum of g; second: the sum of g * (x - mean). Where `dead`, if it is defined, has a
+// bit, g counts as zero.
+ChannelPair channel_gradient_sums(const Tensor& g, const Tensor& dead, const Tensor& x,
+                                  const Tensor& mean, const ChannelRows& shape);
 
 }  // namespace weft::detail

@@ -66,7 +66,7 @@ TEST(Programs, RefuseBadValuesWithCodeTwo) {
         "weft bench comm --backend none", "weft bench comm --backend mpi", "mnist --epochs 0",
         "mnist --lr x", "mnist --no-such-flag", "mnist --workers 2 --strategy single",
         "mnist --workers 3 --global-batch 128", "mnist --workers 4 --logical-shards 2",
-        "mnist --logical-shards 8 --accumulate 2", "mnist --dtype f16", "mnist --resume nowhere",
+        "mnist --logical-shards 8 --accumulate 2", "mnist --dtype f64", "mnist --resume nowhere",
         "mnist --accumulate 3", "mnist --memory-limit 0"}) {
     EXPECT_EQ(exit_code(command), 2) << command;
   }

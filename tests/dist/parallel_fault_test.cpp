@@ -60,6 +60,7 @@ class Proxy final : public optim::Sharding {
     strike_();
     real_->after_step();
   }
+  void parameters_changed() override { real_->parameters_changed(); }
   void finish_gradients() override { real_->finish_gradients(); }
   const std::vector<optim::ShardedParameter>& all() const override { return real_->all(); }
   Place place(const Tensor& part) const override { return real_->place(part); }

@@ -245,6 +245,10 @@ case("mse_loss_none", lambda p, q: F.mse_loss(p, q, reduction="none"), r(3, 4), 
 case("l1_loss_sum", lambda p, q: F.l1_loss(p, q, reduction="sum"), r(3, 4), r(3, 4))
 case("bce_with_logits_weight", lambda p, q, w: F.binary_cross_entropy_with_logits(p, q, pos_weight=w),
      r(3, 4), u(3, 4), u(4) + 0.5, no_grad=(1, 2))
+case("batch_norm_relu", lambda i, w, c, z: F.relu(F.batch_norm(i, None, None, w, c, True) + z), image, r(4), r(4),
+     r(image.shape))
+case("batch_norm_relu_eval", lambda i, m, v, w, c: F.relu(F.batch_norm(i, m, v, w, c, False)), image, r(4), u(4) + 0.5,
+     r(4), r(4), no_grad=(1, 2))
 
 out = sys.argv[1] if len(sys.argv) > 1 else __file__.replace("make_ops.py", "ops.safetensors")
 save_file(cases, out, metadata={"made_by": "tests/golden/make_ops.py", "torch": torch.__version__.split("+")[0]})

@@ -1,6 +1,7 @@
 // The first losses of training the mnist models and a small gpt, against PyTorch from the same
 // weights and batches (make_training.py).
 #include "core/safetensors.h"
+#include "tests/support/noise.h"
 #include "weft.h"
 
 #include <gtest/gtest.h>
@@ -12,22 +13,9 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kBatch = 32;
+using test::noise;
 
-// `count` numbers in [-0.5, 0.5): the hash of make_training.py.
-Tensor noise(uint64_t salt, int64_t count) {
-  const Tensor out = empty({count});
-  for (int64_t i = 0; i < count; ++i) {
-    auto h = static_cast<uint32_t>(static_cast<uint64_t>(i) + salt * 0x9e3779b9u);
-    h ^= h >> 16;
-    h *= 0x7feb352du;
-    h ^= h >> 15;
-    h *= 0x846ca68bu;
-    h ^= h >> 16;
-    out.data<float>()[i] = static_cast<float>(static_cast<double>(h >> 8) / 16777216.0 - 0.5);
-  }
-  return out;
-}
+constexpr int64_t kBatch = 32;
 
 void fill(nn::Module& model) {
   auto named = model.named_parameters();

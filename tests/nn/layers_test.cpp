@@ -129,6 +129,37 @@ TEST(Layers, StartAsInPyTorch) {
 
 // ---- what layers compute ----
 
+TEST(Layers, BatchNormThroughRelu) {
+  manual_seed(3);
+  nn::BatchNorm2d apart(6);
+  nn::BatchNorm2d fused(6);
+  const Tensor x = randn({3, 6, 4, 4});
+  const Tensor shortcut = randn({3, 6, 4, 4});
+  for (const bool training : {true, false}) {
+    apart.train(training);
+    fused.train(training);
+    test::expect_near(fused.then_relu(x, shortcut), relu(apart(x) + shortcut), 1e-5);
+    test::expect_near(fused.then_relu(x), relu(apart(x)), 1e-5);
+  }
+  test::expect_near(fused.running_mean, apart.running_mean, 1e-6);
+  test::expect_near(fused.running_var, apart.running_var, 1e-6);
+  EXPECT_EQ(fused.num_batches_tracked.item_int(), 2);
+  // Hooks run as in a call.
+  Tensor seen;
+  fused.add_forward_pre_hook([&](nn::Module&, const Tensor& input) { return input * 2.0; });
+  fused.add_forward_hook([&](nn::Module&, const Tensor&, const Tensor& output) {
+    seen = output;
+    return Tensor();
+  });
+  const Tensor out = fused.then_relu(x);
+  EXPECT_TRUE(out.is_same(seen));
+  test::expect_near(out, relu(apart(x * 2.0)), 1e-5);
+  EXPECT_NE(error_of([&] {
+              fused.then_relu(randn({3, 6}));
+            }).find("[N, C, H, W]"),
+            std::string::npos);
+}
+
 TEST(Layers, ComputeTheirOperators) {
   const Tensor images = test::normal({2, 4, 6, 5}, 1, f32);
   nn::Conv2d conv(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}});

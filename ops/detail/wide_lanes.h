@@ -1,0 +1,116 @@
+// Lanes of a kernel that computes in f32 or f64 over elements of any floating dtype: loads widen,
+// stores narrow (to nearest, even on ties), in registers. Packets and single elements give the same
+// bits.
+#pragma once
+
+#include "core/dtype.h"
+#include "ops/detail/lanes.h"
+
+#include <type_traits>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+namespace weft::detail {
+
+// What elements of type S are computed in.
+template <class S>
+using Compute = std::conditional_t<std::is_same_v<S, double>, double, float>;
+
+typedef uint16_t HalfLanes __attribute__((vector_size(16)));
+
+// V, a packet or an element of Compute<S>, from elements at `from`.
+template <class V, class S>
+inline V load_wide(const S* from) {
+  if constexpr (std::is_arithmetic_v<V>) {
+    return static_cast<V>(*from);
+  } else if constexpr (std::is_same_v<S, BFloat16>) {
+#if defined(__AVX2__)
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return functors::bits_as<V>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#else
+    const auto words = __builtin_convertvector(load<HalfLanes>(from), Packet<uint32_t>);
+    return functors::bits_as<V>(words << 16);
+#endif
+  } else if constexpr (std::is_same_v<S, Float16>) {
+#if defined(__F16C__)
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    V wide;
+    for (int64_t i = 0; i < kLanes<float>; ++i)
+      wide[i] = static_cast<float>(from[i]);
+    return wide;
+#endif
+  } else {
+    return load<V>(from);
+  }
+}
+
+// A packet of floats as S would store it.
+template <class S>
+inline HalfLanes narrow_lanes(Packet<float> value) {
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    const auto words = functors::bits_as<Packet<uint32_t>>(value);
+    const auto rounded = (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
+    const auto quiet = (words >> 16) | 0x40u;  // rounding could carry a NaN away
+    return __builtin_convertvector(value != value ? quiet : rounded, HalfLanes);
+  } else {
+    HalfLanes lanes;
+#if defined(__F16C__)
+    const __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    std::memcpy(&lanes, &half, sizeof lanes);
+#else
+    for (int64_t i = 0; i < kLanes<float>; ++i)
+      lanes[i] = Float16(value[i]).bits;
+#endif
+    return lanes;
+  }
+}
+
+// The way back. With `Stream` a packet goes past the caches: for results that are larger than
+// these, `to` being a multiple of a packet's size in S. stream_fence() makes such stores visible.
+template <bool Stream = false, class S, class V>
+inline void store_wide(S* to, V value) {
+  if constexpr (std::is_arithmetic_v<V>) {
+    *to = static_cast<S>(value);
+  } else if constexpr (sizeof(S) == 2) {
+    const HalfLanes lanes = narrow_lanes<S>(value);
+#if defined(__AVX__)
+    if constexpr (Stream) {
+      __m128i half;
+      std::memcpy(&half, &lanes, sizeof half);
+      return _mm_stream_si128(reinterpret_cast<__m128i*>(to), half);
+    }
+#endif
+    store(to, lanes);
+  } else {
+#if defined(__AVX__)
+    if constexpr (Stream && sizeof(S) == 4) return _mm256_stream_ps(to, value);
+    if constexpr (Stream && sizeof(S) == 8) return _mm256_stream_pd(to, value);
+#endif
+    store(to, value);
+  }
+}
+
+// f.operator()<S>() with the type of the elements of a floating dtype.
+template <class F>
+decltype(auto) dispatch_elements(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    case DType::f16:
+      return f.template operator()<Float16>();
+    default:
+      return f.template operator()<float>();
+  }
+}
+
+inline void stream_fence() {
+#if defined(__AVX__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace weft::detail

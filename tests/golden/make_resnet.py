@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes resnet.safetensors: the first losses of PyTorch training residual networks.
+
+usage: make_resnet.py [OUT]      needs torch, numpy and safetensors
+
+The networks are torchvision's, written again with its names, and ResNet-20 for small images (option A). Weights
+and batches come from an integer hash that resnet_golden_test.cpp computes alike, so that only the losses need to
+be stored: a tensor NETWORK for each, after the names and sizes of its parameters and buffers as metadata.
+"""
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch_resnet import resnet
+
+STEPS, BATCH, CLASSES = 20, 8, 10
+torch.set_num_threads(1)
+
+
+def noise(salt, count):
+    """count numbers in [-0.5, 0.5), exact in f32: a 32-bit hash of (salt, index)."""
+    h = np.arange(count, dtype=np.uint64) + np.uint64(salt) * np.uint64(0x9E3779B9)
+    h &= np.uint64(0xFFFFFFFF)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h ^= h >> np.uint64(shift)
+        h = (h * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
+    h ^= h >> np.uint64(16)
+    return torch.from_numpy(((h >> np.uint64(8)).astype(np.float64) / 2**24 - 0.5).astype(np.float32))
+
+
+def fill(model):
+    """Weights of the variance of He's initialiser, gains around 1, biases around 0."""
+    for salt, (name, parameter) in enumerate(sorted(model.named_parameters())):
+        values = noise(1000 + salt, parameter.numel())
+        if parameter.dim() == 4:
+            fan_out = parameter.shape[0] * parameter.shape[2] * parameter.shape[3]
+            values = values * np.float32((24 / fan_out) ** 0.5)
+        elif parameter.dim() == 2:
+            values = values * np.float32(2 / parameter.shape[1] ** 0.5)
+        else:
+            values = values * np.float32(0.2) + (1 if name.endswith("weight") else 0)
+        with torch.no_grad():
+            parameter.copy_(values.reshape(parameter.shape))
+
+
+def batch(step, side):
+    """Images of ten classes under noise."""
+    labels = torch.arange(BATCH) * (7 if step % 2 else 3) % CLASSES
+    size = 3 * side * side
+    classes = noise(7, CLASSES * size).reshape(CLASSES, size)
+    images = 2 * classes[labels] + 2 * noise(10000 + step, BATCH * size).reshape(BATCH, size)
+    return images.reshape(BATCH, 3, side, side), labels
+
+
+def train(model, side):
+    # A rate at which rounding errors of 1e-7 do not grow past 1e-3 within 20 steps.
+    optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9, weight_decay=1e-4)
+    losses = []
+    for step in range(STEPS):
+        images, labels = batch(step, side)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+results, metadata = {}, {"made_by": "tests/golden/make_resnet.py", "torch": torch.__version__.split("+")[0]}
+for name, side in (("resnet18", 48), ("resnet50", 48), ("resnet20", 32)):
+    network = resnet(name, CLASSES)
+    metadata[name] = " ".join(f"{key}:{value.numel()}" for key, value in network.state_dict().items())
+    fill(network)
+    results[name] = train(network, side)
+    print(name, results[name].tolist())
+out = sys.argv[1] if len(sys.argv) > 1 else __file__.replace("make_resnet.py", "resnet.safetensors")
+save_file(results, out, metadata=metadata)

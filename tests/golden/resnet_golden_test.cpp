@@ -1,0 +1,126 @@
+// The names of residual networks and the first losses of training them, against PyTorch from the
+// same weights and batches (make_resnet.py).
+#include "core/safetensors.h"
+#include "tests/support/noise.h"
+#include "weft.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+namespace {
+
+using test::noise;
+
+constexpr int64_t kBatch = 8;
+constexpr int64_t kClasses = 10;
+const std::string kFile = std::string(WEFT_TESTS_DIR) + "/golden/resnet.safetensors";
+
+void fill(nn::Module& model) {
+  auto named = model.named_parameters();
+  std::sort(named.begin(), named.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  const NoGrad no_grad;
+  for (size_t i = 0; i < named.size(); ++i) {
+    const auto& [name, parameter] = named[i];
+    Tensor values = noise(1000 + i, parameter.numel());
+    if (parameter.dims() == 4) {
+      const auto fan_out = static_cast<double>(nn::init::fans(parameter.shape()).out);
+      values = values * static_cast<float>(std::sqrt(24 / fan_out));
+    } else if (parameter.dims() == 2) {
+      values = values * static_cast<float>(2 / std::sqrt(static_cast<double>(parameter.size(1))));
+    } else {
+      values = values * 0.2f + (name.ends_with("weight") ? 1.0f : 0.0f);
+    }
+    copy_(parameter, reshape(values, parameter.shape()));
+  }
+}
+
+struct Sample {
+  Tensor images;
+  Tensor labels;
+};
+
+Sample batch(int step, int64_t side) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < kBatch; ++i)
+    labels.push_back(i * (step % 2 != 0 ? 7 : 3) % kClasses);
+  const Tensor targets = from_values(labels);
+  const int64_t size = 3 * side * side;
+  const Tensor classes =
+      index_select(reshape(noise(7, kClasses * size), {kClasses, size}), 0, targets);
+  const Tensor own =
+      reshape(noise(static_cast<uint64_t>(10000 + step), kBatch * size), {kBatch, size});
+  return {reshape(classes * 2.0 + own * 2.0, {kBatch, 3, side, side}), targets};
+}
+
+Tensor expected_losses(const std::string& name) {
+  for (const NamedTensor& entry : load_safetensors(kFile)) {
+    if (entry.name == name) return entry.tensor;
+  }
+  return {};
+}
+
+std::vector<float> train(const std::string& name, DType dtype, int steps) {
+  const auto model = nn::models::make_resnet(name, {.classes = kClasses});
+  fill(*model);
+  model->to(dtype);
+  optim::Sgd optimizer(model->parameters(), {.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-4});
+  std::vector<float> losses;
+  for (int step = 0; step < steps; ++step) {
+    const Sample sample = batch(step, name == "resnet20" ? 32 : 48);
+    optimizer.zero_grad();
+    const Tensor loss = cross_entropy((*model)(to(sample.images, dtype)), sample.labels,
+                                      {.label_smoothing = 0.1});
+    backward(loss);
+    optimizer.step();
+    losses.push_back(static_cast<float>(loss.item()));
+  }
+  return losses;
+}
+
+class ResNetGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(ResNetGolden, NamesAndSizesAreThoseOfTorchvision) {
+  const auto model = nn::models::make_resnet(GetParam(), {.classes = kClasses});
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model->state_dict())
+    names.push_back(name + ":" + std::to_string(tensor.numel()));
+  std::vector<std::string> expected;
+  for (const auto& [key, value] : load_safetensors_metadata(kFile)) {
+    if (key != GetParam()) continue;
+    for (size_t at = 0; at < value.size();) {
+      const size_t end = std::min(value.find(' ', at), value.size());
+      expected.push_back(value.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  std::sort(names.begin(), names.end());
+  std::sort(expected.begin(), expected.end());
+  ASSERT_GT(expected.size(), 100U);
+  EXPECT_EQ(names, expected);
+}
+
+TEST_P(ResNetGolden, LossesAgreeWithPyTorch) {
+  const Tensor expected = expected_losses(GetParam());
+  ASSERT_TRUE(expected.defined());
+  ASSERT_EQ(expected.numel(), 20);
+  const std::vector<float> losses = train(GetParam(), f32, 20);
+  for (size_t step = 0; step < losses.size(); ++step)
+    EXPECT_NEAR(losses[step], expected.data<float>()[step], 1e-3) << "step " << step;
+}
+
+// Three digits of a number: what eight bits of mantissa leave of a loss.
+TEST_P(ResNetGolden, FirstLossInBf16IsThatOfPyTorchRounded) {
+  const Tensor expected = expected_losses(GetParam());
+  ASSERT_TRUE(expected.defined());
+  EXPECT_NEAR(train(GetParam(), bf16, 1)[0], expected.data<float>()[0], 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResNetGolden, testing::Values("resnet18", "resnet50", "resnet20"),
+                         [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace weft
