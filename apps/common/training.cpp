@@ -1,6 +1,7 @@
 #include "apps/common/training.h"
 
 #include "apps/common/progress.h"
+#include "apps/common/step_profile.h"
 #include "data/loader.h"
 #include "dist/agreement.h"
 #include "dist/parallel.h"
@@ -72,6 +73,7 @@ class Training {
       session.set_span_listener(
           [this](const char* what, double begin, double end) { trace_->span(what, begin, end); });
     }
+    if (flags.profile && comm_.rank() == 0) profile_.emplace();
     const int64_t by_epochs = flags.epochs * loader_.batches();
     total_steps_ = flags.steps > 0 ? std::min(flags.steps, by_epochs) : by_epochs;
     schedule_ = task.make_schedule(total_steps_);
@@ -108,6 +110,7 @@ class Training {
                            .state = parallel_.state_bytes(),
                            .optimizer_bytes = optimizer_->state_bytes()};
     if (trace_) trace_->write(flags_.trace);
+    if (profile_) write_profile();
     write_result(directory_ ? &*directory_ : nullptr, result, flags_, session_.clock(), comm_);
     progress_.line("result: " + session_.directory() + "/result.json");
   }
@@ -177,6 +180,13 @@ class Training {
     if (directory_) directory_->log(text);
   }
 
+  void write_profile() {
+    if (profile_->empty()) return note("no profile: it begins with the second step after a start");
+    const std::string table = profile_->table(model_);
+    progress_.line(table);
+    directory_->write("profile.txt", table);
+  }
+
   // ---- an epoch ----
 
   void train_epoch() {
@@ -190,7 +200,9 @@ class Training {
       if (!batch) break;
       const double lr = schedule_(step_);
       optimizer_->set_lr(lr);
-      const float loss = train_step(*batch);
+      float loss = 0;
+      const auto step = [&] { loss = train_step(*batch); };
+      profile_ ? profile_->step(step) : step();
       ++step_;
       ++epoch_steps_;
       epoch_sum_ += static_cast<double>(loss);
@@ -299,6 +311,7 @@ class Training {
   dist::Communicator& comm_;
   const TrainingNames& names_;
   std::optional<dist::Trace> trace_;
+  std::optional<StepProfile> profile_;  // of rank 0
   nn::Module& model_;
   dist::Parallel parallel_;
   data::Loader loader_;
