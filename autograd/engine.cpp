@@ -114,8 +114,12 @@ class Walk final : public Rooms {
   }
 
   static void add(Tensor& sum, Tensor gradient) {
+    if (!sum.defined()) {
+      sum = std::move(gradient);
+      return;
+    }
     const ProfileOp op("accumulate", true);
-    sum = sum.defined() ? accumulate(std::move(sum), std::move(gradient)) : std::move(gradient);
+    sum = accumulate(std::move(sum), std::move(gradient));
   }
 
   void step(Node& node) {
