@@ -3,6 +3,7 @@
 #include "autograd/grad_mode.h"
 #include "autograd/leaf.h"
 #include "autograd/node.h"
+#include "core/profiler.h"
 
 #include <algorithm>
 #include <queue>
@@ -113,7 +114,12 @@ class Walk final : public Rooms {
   }
 
   static void add(Tensor& sum, Tensor gradient) {
-    sum = sum.defined() ? accumulate(std::move(sum), std::move(gradient)) : std::move(gradient);
+    if (!sum.defined()) {
+      sum = std::move(gradient);
+      return;
+    }
+    const ProfileOp op("accumulate", true);
+    sum = accumulate(std::move(sum), std::move(gradient));
   }
 
   void step(Node& node) {
@@ -129,7 +135,11 @@ class Walk final : public Rooms {
       incoming = many;
       any = std::any_of(many.begin(), many.end(), [](const Tensor& t) { return t.defined(); });
     }
-    if (any) node.backward(incoming, inputs);
+    if (any) {
+      const ProfileLayer layer(node.layer());
+      const ProfileOp op(node.name(), true);
+      node.backward(incoming, inputs);
+    }
     // Freed before the walk goes on, so that activations go as soon as they have been used.
     std::array<Edge, 4> few_edges;
     std::vector<Edge> many_edges;

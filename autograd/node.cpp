@@ -1,5 +1,7 @@
 #include "autograd/node.h"
 
+#include "core/profiler.h"
+
 #include <utility>
 
 namespace weft {
@@ -20,7 +22,10 @@ Edge edge_to(const Tensor& tensor) {
 }
 
 Node::Node(const char* name, uint32_t outputs)
-    : name_(name), outputs_(outputs), sequence_(t_sequence++) {}
+    : name_(name), outputs_(outputs), sequence_(t_sequence++) {
+  if (const Profiler* profiler = current_profiler()) [[unlikely]]
+    layer_ = profiler->layer();
+}
 
 uint64_t next_sequence() {
   return t_sequence;

@@ -68,6 +68,8 @@ class Node : public RefCounted {
   const char* name() const { return name_; }
   uint64_t sequence() const { return sequence_; }
   uint32_t outputs() const { return outputs_; }
+  // The layer it was made in, while the thread had a profiler (core/profiler.h); else null.
+  const void* layer() const { return layer_; }
   std::span<Edge> edges() { return edges_; }
 
   // Given the gradient of each output (undefined where nothing flowed back), sets those of the
@@ -76,6 +78,10 @@ class Node : public RefCounted {
   // Drops what was saved and the edges; a later backward through this node is an error.
   virtual void free() = 0;
   virtual bool freed() const = 0;
+  // Whether rebuild() can make the output again, bit for bit, from what is kept for backward anyway
+  // (record_rebuilding in autograd/record.h). Not once it is freed.
+  virtual bool rebuilds() const { return false; }
+  virtual Tensor rebuild() { return {}; }
 
   // The engine's notes while it runs.
   struct Run {
@@ -95,6 +101,7 @@ class Node : public RefCounted {
   const char* name_;
   uint32_t outputs_;
   uint64_t sequence_;
+  const void* layer_ = nullptr;
   Node* next_doomed_ = nullptr;
 };
 
@@ -128,6 +135,37 @@ class NodeOf final : public Node {
  private:
   std::conditional_t<N == 0, std::vector<Edge>, std::array<Edge, N>> held_;
   std::optional<F> backward_;
+};
+
+// The same for a node of one output that the closure R, Tensor(), makes again.
+template <class F, class R, size_t N>
+class RebuildingNodeOf final : public Node {
+ public:
+  RebuildingNodeOf(const char* name, std::array<Edge, N> edges, F backward, R rebuild)
+      : Node(name, 1),
+        held_(std::move(edges)),
+        closures_(Closures{std::move(backward), std::move(rebuild)}) {
+    edges_ = held_;
+  }
+  void backward(std::span<const Tensor> gradients, Gradients& inputs) override {
+    closures_->backward(gradients[0], inputs);
+  }
+  void free() override {
+    closures_.reset();
+    for (Edge& edge : held_)
+      edge = Edge{};
+  }
+  bool freed() const override { return !closures_.has_value(); }
+  bool rebuilds() const override { return !freed(); }
+  Tensor rebuild() override { return closures_->rebuild(); }
+
+ private:
+  struct Closures {
+    F backward;
+    R rebuild;
+  };
+  std::array<Edge, N> held_;
+  std::optional<Closures> closures_;
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/record.h"
+#include "core/profiler.h"
 #include "core/random.h"
 
 #include <algorithm>
@@ -119,6 +120,7 @@ Tensor recompute(const Body& f, std::span<const Tensor> inputs) {
            const std::vector<Tensor> stand_in =
                stand_ins(std::span(kept).first(count), differentiable);
 
+           const ProfileInside inside;
            const Rerun rerun(then);
            const EnableGrad recording;
            const Tensor out = f(stand_in);

@@ -24,6 +24,20 @@ void Saved::fail(const char* op) const {
                version_, "), got it changed in place (version ", tensor_.version(), ")"});
 }
 
+namespace {
+
+// The node that can make `tensor` again as it is: it was not changed in place.
+Ref<Node> rebuilder(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.version() != 0) return {};
+  const Edge edge = edge_to(tensor);
+  return edge.node && edge.node->rebuilds() ? edge.node : Ref<Node>();
+}
+
+}  // namespace
+
+SavedOrRebuilt::SavedOrRebuilt(const Tensor& tensor)
+    : producer_(rebuilder(tensor)), saved_(producer_ ? Tensor() : tensor) {}
+
 void check_in_place(const char* op, const Tensor& target, bool is_recording) {
   for (int d = 0; d < target.dims(); ++d) {
     WEFT_CHECK(target.strides()[d] != 0 || target.shape()[d] <= 1, op,

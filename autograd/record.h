@@ -52,6 +52,19 @@ class Saved {
   uint32_t version_;
 };
 
+// An input kept for backward, or, where the operator that made it can make it again for little, the
+// way to that: the input itself may then go. For operators whose own work is large beside an
+// elementwise pass over the input.
+class SavedOrRebuilt {
+ public:
+  explicit SavedOrRebuilt(const Tensor& tensor);
+  Tensor get(const char* op) const { return producer_ ? producer_->rebuild() : saved_.get(op); }
+
+ private:
+  Ref<Node> producer_;
+  Saved saved_;
+};
+
 template <std::same_as<Tensor>... T>
 std::array<Edge, sizeof...(T)> inputs(const T&... tensors) {
   return {edge_to(tensors)...};
@@ -73,6 +86,16 @@ void record(const char* name, const Tensor& out, std::array<Edge, N> edges, F ba
 template <class F>
 void record(const char* name, const Tensor& out, std::vector<Edge> edges, F backward) {
   attach(out, Ref<Node>(new NodeOf<F, 0>(name, 1, std::move(edges), std::move(backward))), 0);
+}
+// The same where `rebuild`, a Tensor(), makes the output again with the same bits, by a pass or two
+// over memory, from what `backward` keeps.
+template <size_t N, class F, class R>
+void record_rebuilding(const char* name, const Tensor& out, std::array<Edge, N> edges, F backward,
+                       R rebuild) {
+  attach(out,
+         Ref<Node>(new RebuildingNodeOf<F, R, N>(name, std::move(edges), std::move(backward),
+                                                 std::move(rebuild))),
+         0);
 }
 // The same for an operator with several outputs; `backward` takes (std::span<const Tensor>,
 // Gradients&).

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "core/random.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
@@ -301,6 +302,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Attention
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options) {
+  const ProfileOp profile("scaled_dot_product_attention");
   constexpr const char* op = "scaled_dot_product_attention";
   for (const Tensor* x : {&q, &k, &v}) {
     detail::check_floating(op, *x);

@@ -126,32 +126,43 @@ Tensor normalised(const Form& form, const Tensor& x, const Tensor& weight, const
   const Tensor out = from_channel_images(y, x.shape());
   if (!is_recording) return out;
 
-  record(form.op, out, inputs(x, weight, bias, residual),
-         [form, x = Saved(x), weight = Saved(weight), bias = Saved(bias), dead, shape,
-          statistics = std::move(statistics)](const Tensor& g, Gradients& to) {
-           const Tensor gradient = channel_images(g);
-           const std::vector<double> weights =
-               detail::parameter_values(weight.get(form.op), shape.channels, 1);
-           ChannelPair sums;
-           if ((form.training && to.wants(0)) || to.wants(1) || to.wants(2)) {
-             sums = detail::channel_gradient_sums(gradient, dead, channel_images(x.get(form.op)),
-                                                  statistics.mean, shape);
-           }
-           if (to.wants(0) || to.wants(3)) {
-             input_gradients(form, x.get(form.op), gradient, dead, weights, statistics, sums, shape,
-                             to);
-           }
-           if (to.wants(1)) {
-             std::vector<double> dw = sums.second.to_vector<double>();
-             for (size_t c = 0; c < dw.size(); ++c)
-               dw[c] *= statistics.rstd[c];
-             to.set(1, detail::parameter_gradient(dw, weight.get(form.op)));
-           }
-           if (to.wants(2)) {
-             to.set(2,
-                    detail::parameter_gradient(sums.first.to_vector<double>(), bias.get(form.op)));
-           }
-         });
+  const auto backward = [form, x = Saved(x), weight = Saved(weight), bias = Saved(bias), dead,
+                         shape,
+                         statistics = std::move(statistics)](const Tensor& g, Gradients& to) {
+    const Tensor gradient = channel_images(g);
+    const std::vector<double> weights =
+        detail::parameter_values(weight.get(form.op), shape.channels, 1);
+    ChannelPair sums;
+    if ((form.training && to.wants(0)) || to.wants(1) || to.wants(2)) {
+      sums = detail::channel_gradient_sums(gradient, dead, channel_images(x.get(form.op)),
+                                           statistics.mean, shape);
+    }
+    if (to.wants(0) || to.wants(3)) {
+      input_gradients(form, x.get(form.op), gradient, dead, weights, statistics, sums, shape, to);
+    }
+    if (to.wants(1)) {
+      std::vector<double> dw = sums.second.to_vector<double>();
+      for (size_t c = 0; c < dw.size(); ++c)
+        dw[c] *= statistics.rstd[c];
+      to.set(1, detail::parameter_gradient(dw, weight.get(form.op)));
+    }
+    if (to.wants(2)) {
+      to.set(2, detail::parameter_gradient(sums.first.to_vector<double>(), bias.get(form.op)));
+    }
+  };
+  const std::array<Edge, 4> edges = inputs(x, weight, bias, residual);
+  // The result can be made again from x by one pass, unless that needs a residual, too.
+  if (residual.defined()) {
+    record(form.op, out, edges, backward);
+  } else {
+    record_rebuilding(form.op, out, edges, backward,
+                      [op = form.op, x = Saved(x), affine = std::move(affine), shape] {
+                        const Tensor in = channel_images(x.get(op));
+                        const Tensor again = empty_like(in);
+                        detail::channel_affine(again, {}, in, affine, shape);
+                        return from_channel_images(again, x.get(op).shape());
+                      });
+  }
   return out;
 }
 

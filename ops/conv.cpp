@@ -1,10 +1,12 @@
 #include "ops/conv.h"
 
 #include "autograd/record.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/conv.h"
 #include "ops/detail/conv_arguments.h"
 #include "ops/detail/images.h"
+#include "ops/reduce.h"
 
 namespace weft {
 namespace {
@@ -52,6 +54,7 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv2dOptions& options) {
+  const ProfileOp profile("conv2d");
   const char* op = "conv2d";
   const ConvShape shape = checked_shape(op, x, weight, bias, options);
   const DType compute = detail::conv_compute_dtype(x.dtype());
@@ -63,14 +66,14 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Tensor out = detail::images(y, x.dtype());
   if (!recording(x, weight, bias)) return out;
 
+  // Only what the wanted gradients need is kept.
   record(op, out, inputs(x, weight, bias),
-         [op, shape, compute, x = Saved(x), weight = Saved(weight), bias = Saved(bias)](
-             const Tensor& g, Gradients& to) {
-           const Tensor& in = x.get(op);
+         [op, shape, compute, dtype = x.dtype(),
+          x = SavedOrRebuilt(weight.requires_grad() ? x : Tensor()), weight = Saved(weight),
+          bias = Saved(bias)](const Tensor& g, Gradients& to) {
            const Tensor& w = weight.get(op);
-           const DType dtype = in.dtype();
            if (shape.images == 0) {
-             if (to.wants(0)) to.set(0, empty_like(in));
+             if (to.wants(0)) to.set(0, detail::empty_images(shape.in_shape(), dtype));
              if (to.wants(1)) to.set(1, detail::conv_zeros(w));
              if (to.wants(2)) to.set(2, detail::conv_zeros(bias.get(op)));
              return;
@@ -82,11 +85,15 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         dx);
              to.set(0, weft::to(dx, dtype));
            }
-           if (!to.wants(1) && !to.wants(2)) return;
-           const Tensor dw = empty_like(w, compute);
-           const Tensor db = to.wants(2) ? empty({shape.outputs}, {.dtype = compute}) : Tensor();
-           detail::conv_backward_weights(shape, detail::images(in, compute), gradient, dw, db);
-           if (to.wants(1)) to.set(1, weft::to(dw, dtype));
+           Tensor db = to.wants(2) ? empty({shape.outputs}, {.dtype = compute}) : Tensor();
+           if (to.wants(1)) {
+             const Tensor dw = empty_like(w, compute);
+             detail::conv_backward_weights(shape, detail::images(x.get(op), compute), gradient, dw,
+                                           db);
+             to.set(1, weft::to(dw, dtype));
+           } else if (to.wants(2)) {
+             db = sum(gradient, {0, 2, 3});
+           }
            if (to.wants(2)) to.set(2, weft::to(db, dtype));
          });
   return out;

@@ -3,6 +3,7 @@
 #include "ops/conv_transpose.h"
 
 #include "autograd/record.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/conv.h"
 #include "ops/detail/conv_arguments.h"
@@ -68,6 +69,7 @@ ConvShape checked_shape(const char* op, const Tensor& x, const Tensor& weight, c
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose2dOptions& options) {
+  const ProfileOp profile("conv_transpose2d");
   const char* op = "conv_transpose2d";
   const ConvShape shape = checked_shape(op, x, weight, bias, options);
   const DType compute = detail::conv_compute_dtype(x.dtype());

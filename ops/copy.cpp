@@ -1,6 +1,7 @@
 #include "ops/copy.h"
 
 #include "autograd/engine.h"
+#include "core/profiler.h"
 #include "ops/detail/elementwise.h"
 #include "ops/elementwise.h"
 
@@ -26,6 +27,7 @@ void write(const Tensor& out, const Tensor& x) {
 }
 
 Tensor copied(const char* name, const Tensor& x, Tensor out) {
+  const ProfileOp profile(name);
   write(out, x);
   if (recording(x)) {
     record(name, out, inputs(x),
@@ -60,6 +62,7 @@ Tensor to(const Tensor& x, DType dtype) {
 }
 
 const Tensor& copy_(const Tensor& target, const Tensor& src) {
+  const ProfileOp profile("copy_");
   WEFT_CHECK(broadcast_shapes(target.shape(), src.shape(), "copy_") == target.shape(), "copy_",
              "expected a source that broadcasts to ", target.shape(), ", got ", src.shape());
   const bool is_recording = recording(target, src);

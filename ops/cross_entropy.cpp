@@ -1,5 +1,6 @@
 // Cross entropy and negative log-likelihood: one pass over the logits forward, one backward.
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/row_math.h"
@@ -224,6 +225,7 @@ Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const
   const RowLoss<T> loss{rows, target};
   const Tensor losses = empty({rows.rows}, rows.values.options());
   const Tensor lse = empty_like(losses);
+  profile_work(4 * rows.values.numel(), rows.values.bytes());
   loss.forward(losses.data<T>(), lse.data<T>());
   const double divisor = loss.divisor();
   Shape shape = logits.shape();
@@ -242,6 +244,7 @@ Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const
              const Tensor scale = row_scale<T>(g, reduction, divisor);
              const bool per_row = reduction == Reduction::none;
              const Tensor d = empty(rows.values.shape(), rows.values.options());
+             profile_work(4 * d.numel(), 2 * d.bytes());
              if (to.wants(0)) {
                again.backward(lse.data<T>(), scale.data<T>(), per_row, d.data<T>());
                to.set(0, shaped_like(d, shape, dtype));
@@ -296,6 +299,7 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyOptions& options) {
+  const ProfileOp profile("cross_entropy");
   check_logits("cross_entropy", logits);
   detail::check_defined("cross_entropy", target);
   detail::check_same_device("cross_entropy", logits, target);
@@ -318,6 +322,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target,
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const NllOptions& options) {
+  const ProfileOp profile("nll_loss");
   check_logits("nll_loss", log_probabilities);
   detail::check_defined("nll_loss", target);
   const Rows rows = rows_of(log_probabilities.detach());

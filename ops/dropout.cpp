@@ -1,6 +1,7 @@
 #include "ops/dropout.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "core/random.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
@@ -43,6 +44,7 @@ Tensor apply_mask(const Tensor& x, double p, const RandomKey& key) {
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, bool training) {
+  const ProfileOp profile("dropout");
   detail::check_defined("dropout", x);
   WEFT_CHECK(p >= 0 && p <= 1, "dropout", "expected a probability in [0, 1], got ", p);
   WEFT_CHECK(is_floating(x.dtype()), "dropout", "expected a floating dtype, got ", x.dtype());

@@ -1,6 +1,7 @@
 #include "ops/index.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
@@ -178,6 +179,7 @@ Tensor select_rows(const char* name, const Tensor& x, int dim, const Tensor& ind
 }  // namespace
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
+  const ProfileOp profile("gather");
   const int along = indexed_dim("gather", x, dim);
   check_index_shape("gather", x, along, index);
   const Tensor checked = checked_index("gather", index, x.shape()[along]);
@@ -204,6 +206,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
 }
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  const ProfileOp profile("index_select");
   const int along = indexed_dim("index_select", x, dim);
   detail::check_defined("index_select", index);
   WEFT_CHECK(index.dims() == 1, "index_select", "expected an index of one dim, got ",
@@ -214,6 +217,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+  const ProfileOp profile("scatter_add");
   const int along = indexed_dim("scatter_add", x, dim);
   check_index_shape("scatter_add", x, along, index);
   detail::check_defined("scatter_add", src);
@@ -239,6 +243,7 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids) {
+  const ProfileOp profile("embedding");
   detail::check_defined("embedding", weight);
   detail::check_defined("embedding", ids);
   WEFT_CHECK(weight.dims() == 2, "embedding", "expected a weight [entries, width], got ",
@@ -249,6 +254,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
 }
 
 Tensor one_hot(const Tensor& ids, int64_t classes) {
+  const ProfileOp profile("one_hot");
   WEFT_CHECK(classes >= 1, "one_hot", "expected at least one class, got ", classes);
   const Tensor checked = checked_index("one_hot", ids, classes);
   Shape shape = ids.shape();

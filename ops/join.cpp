@@ -1,5 +1,6 @@
 #include "ops/join.h"
 
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
@@ -36,6 +37,7 @@ Tensor output_like(const Tensor& like, const Shape& shape, DType dtype) {
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+  const ProfileOp profile("cat");
   WEFT_CHECK(!tensors.empty(), "cat", "expected at least one tensor, got none");
   for (const Tensor& tensor : tensors)
     detail::check_defined("cat", tensor);
@@ -81,6 +83,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
+  const ProfileOp profile("stack");
   WEFT_CHECK(!tensors.empty(), "stack", "expected at least one tensor, got none");
   for (const Tensor& tensor : tensors) {
     detail::check_defined("stack", tensor);
@@ -120,6 +123,7 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
 }
 
 Tensor pad(const Tensor& x, std::span<const int64_t> widths, Scalar value) {
+  const ProfileOp profile("pad");
   detail::check_defined("pad", x);
   const auto padded = static_cast<int>(widths.size() / 2);
   WEFT_CHECK(widths.size() % 2 == 0 && widths.size() <= 2 * static_cast<size_t>(x.dims()), "pad",

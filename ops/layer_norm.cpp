@@ -2,6 +2,7 @@
 // on their length alone. The weight's and bias's gradients are summed over fixed blocks of rows.
 #include "autograd/record.h"
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/detail/blocks.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/images.h"
@@ -235,11 +236,13 @@ Tensor row_norm(RowNorm norm, const Tensor& x, const Tensor& weight, const Tenso
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& weight,
                   const Tensor& bias, double eps) {
+  const ProfileOp profile("layer_norm");
   return row_norm({.op = "layer_norm", .normalized = normalized, .centred = true, .eps = eps}, x,
                   weight, bias);
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized, const Tensor& weight, double eps) {
+  const ProfileOp profile("rms_norm");
   return row_norm({.op = "rms_norm", .normalized = normalized, .centred = false, .eps = eps}, x,
                   weight, {});
 }

@@ -1,5 +1,6 @@
 #include "ops/linear.h"
 
+#include "core/profiler.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/gemm.h"
 #include "ops/reduce.h"
@@ -28,6 +29,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const ProfileOp profile("linear");
   detail::check_defined("linear", x);
   detail::check_defined("linear", weight);
   WEFT_CHECK(weight.dims() == 2 && x.dims() >= 1 && x.shape().back() == weight.shape()[1], "linear",

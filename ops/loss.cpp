@@ -1,6 +1,7 @@
 // The elementwise losses: compositions, whose gradients follow from their parts.
 #include "ops/loss.h"
 
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/elementwise.h"
@@ -38,16 +39,19 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const ProfileOp profile("mse_loss");
   check_pair("mse_loss", x, target);
   return reduced(square(wide(x) - wide(target)), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const ProfileOp profile("l1_loss");
   check_pair("l1_loss", x, target);
   return reduced(abs(wide(x) - wide(target)), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
+  const ProfileOp profile("smooth_l1_loss");
   check_pair("smooth_l1_loss", x, target);
   WEFT_CHECK(beta >= 0, "smooth_l1_loss", "expected a beta of 0 or more, got ", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
@@ -59,6 +63,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduct
 
 Tensor bce_with_logits(const Tensor& logits, const Tensor& targets, const Tensor& positive_weight,
                        Reduction reduction) {
+  const ProfileOp profile("bce_with_logits");
   check_pair("bce_with_logits", logits, targets);
   const Tensor x = wide(logits);
   const Tensor target = wide(targets);

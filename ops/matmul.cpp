@@ -1,5 +1,6 @@
 #include "ops/matmul.h"
 
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/gemm.h"
@@ -52,6 +53,7 @@ Tensor of_matrices(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  const ProfileOp profile("matmul");
   detail::check_defined("matmul", a);
   detail::check_defined("matmul", b);
   detail::check_same_device("matmul", a, b);

@@ -4,6 +4,7 @@
 
 #include "autograd/record.h"
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/images.h"
 #include "ops/detail/lanes.h"
@@ -260,6 +261,8 @@ Tensor pooled_max(const char* name, const Tensor& x, std::shared_ptr<const Pool>
   const Tensor index = is_recording ? detail::empty_images(pool->out, narrow ? u8 : i32) : Tensor();
   if (out.numel() > 0) {
     const Tensor images = detail::images(x, compute);
+    profile_work(out.numel() * places,
+                 images.bytes() + out.bytes() + (is_recording ? index.bytes() : 0));
     dispatch_compute(compute, [&]<class T>() {
       if (narrow) {
         max_forward<T>(*pool, images, out, is_recording ? index.data<uint8_t>() : nullptr);
@@ -275,6 +278,7 @@ Tensor pooled_max(const char* name, const Tensor& x, std::shared_ptr<const Pool>
              const Tensor dx = detail::empty_images(pool->in, compute);
              if (dx.numel() > 0) {
                const Tensor gradient = detail::images(g, compute);
+               profile_work(g.numel(), gradient.bytes() + index.bytes() + dx.bytes());
                dispatch_compute(compute, [&]<class T>() {
                  if (index.dtype() == u8) {
                    max_backward<T>(*pool, gradient, index.data<uint8_t>(), dx);
@@ -294,6 +298,7 @@ Tensor pooled_mean(const char* name, const Tensor& x, std::shared_ptr<const Pool
   const Tensor out = detail::empty_images(pool->out, compute);
   if (out.numel() > 0) {
     const Tensor images = detail::images(x, compute);
+    profile_work(x.numel(), images.bytes() + out.bytes());
     dispatch_compute(compute, [&]<class T>() { mean_forward<T>(*pool, images, out); });
   }
   const Tensor result = detail::images(out, x.dtype());
@@ -303,6 +308,7 @@ Tensor pooled_mean(const char* name, const Tensor& x, std::shared_ptr<const Pool
              const Tensor dx = detail::empty_images(pool->in, compute);
              if (dx.numel() > 0) {
                const Tensor gradient = detail::images(g, compute);
+               profile_work(dx.numel(), gradient.bytes() + dx.bytes());
                dispatch_compute(compute, [&]<class T>() { mean_backward<T>(*pool, gradient, dx); });
              }
              to.set(0, weft::to(dx, dtype));
@@ -374,6 +380,7 @@ std::shared_ptr<const Pool> make_adaptive_pool(const char* op, const Tensor& x, 
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Shape& kernel, const MaxPool2dOptions& options) {
+  const ProfileOp profile("max_pool2d");
   const char* op = "max_pool2d";
   const Shape& stride = options.stride.empty() ? kernel : options.stride;
   return pooled_max(op, x,
@@ -382,6 +389,7 @@ Tensor max_pool2d(const Tensor& x, const Shape& kernel, const MaxPool2dOptions& 
 }
 
 Tensor avg_pool2d(const Tensor& x, const Shape& kernel, const AvgPool2dOptions& options) {
+  const ProfileOp profile("avg_pool2d");
   const char* op = "avg_pool2d";
   const Shape& stride = options.stride.empty() ? kernel : options.stride;
   return pooled_mean(op, x,
@@ -390,11 +398,13 @@ Tensor avg_pool2d(const Tensor& x, const Shape& kernel, const AvgPool2dOptions& 
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, const Shape& size) {
+  const ProfileOp profile("adaptive_avg_pool2d");
   const char* op = "adaptive_avg_pool2d";
   return pooled_mean(op, x, make_adaptive_pool(op, x, size));
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, const Shape& size) {
+  const ProfileOp profile("adaptive_max_pool2d");
   const char* op = "adaptive_max_pool2d";
   return pooled_max(op, x, make_adaptive_pool(op, x, size));
 }

@@ -1,6 +1,7 @@
 // Sums and products; moments, norms and extremes are in the files beside this.
 #include "ops/reduce.h"
 
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/gradient.h"
 #include "ops/detail/reducers.h"
@@ -30,6 +31,7 @@ struct ProductGradient {
 }  // namespace
 
 Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("sum");
   check_defined("sum", x);
   const DimSet set = dim_set("sum", x, dims);
   Tensor out =
@@ -43,6 +45,7 @@ Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+  const ProfileOp profile("sum_to");
   check_defined("sum_to", x);
   if (x.shape() == shape) return x;
   const int extra = x.dims() - shape.dims();
@@ -67,6 +70,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("prod");
   check_defined("prod", x);
   const DimSet set = dim_set("prod", x, dims);
   Tensor out = drop_dims(reduce<Numbers::any>(x, set, sum_dtype(x.dtype()), Plain<Multiplying>{}),
@@ -85,6 +89,7 @@ Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("mean");
   check_floating("mean", x);
   const DimSet set = dim_set("mean", x, dims);
   const auto count = static_cast<double>(reduced_count(x, set));

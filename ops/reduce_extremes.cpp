@@ -1,5 +1,6 @@
 // The largest and smallest values, and where they are.
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/convert.h"
@@ -144,35 +145,45 @@ Tensor position(const char* name, const Tensor& x) {
 }  // namespace
 
 Tensor amax(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("amax");
   return extreme<Maximal>("amax", x, dims, keepdim);
 }
 Tensor amin(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("amin");
   return extreme<Minimal>("amin", x, dims, keepdim);
 }
 Tensor max(const Tensor& x) {
+  const ProfileOp profile("max");
   return extreme<Maximal>("max", x, {}, false);
 }
 Tensor min(const Tensor& x) {
+  const ProfileOp profile("min");
   return extreme<Minimal>("min", x, {}, false);
 }
 
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) {
+  const ProfileOp profile("max");
   return extreme_along<Maximal>("max", x, dim, keepdim);
 }
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim) {
+  const ProfileOp profile("min");
   return extreme_along<Minimal>("min", x, dim, keepdim);
 }
 
 Tensor argmax(const Tensor& x) {
+  const ProfileOp profile("argmax");
   return position<Maximal>("argmax", x);
 }
 Tensor argmin(const Tensor& x) {
+  const ProfileOp profile("argmin");
   return position<Minimal>("argmin", x);
 }
 Tensor argmax(const Tensor& x, int64_t dim, bool keepdim) {
+  const ProfileOp profile("argmax");
   return position<Maximal>("argmax", x, dim, keepdim);
 }
 Tensor argmin(const Tensor& x, int64_t dim, bool keepdim) {
+  const ProfileOp profile("argmin");
   return position<Minimal>("argmin", x, dim, keepdim);
 }
 

@@ -1,4 +1,5 @@
 // Reductions of centred or powered values: variance, norms, log-sum-exp.
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/gradient.h"
@@ -138,6 +139,7 @@ Tensor wide_norm(const Tensor& x, DimSet set, double p) {
 }  // namespace
 
 Tensor var(const Tensor& x, const Shape& dims, int64_t correction, bool keepdim) {
+  const ProfileOp profile("var");
   check_floating("var", x);
   const DimSet set = dim_set("var", x, dims);
   const Moments m = moments(x, set, correction);
@@ -154,6 +156,7 @@ Tensor var(const Tensor& x, const Shape& dims, int64_t correction, bool keepdim)
 }
 
 Tensor stddev(const Tensor& x, const Shape& dims, int64_t correction, bool keepdim) {
+  const ProfileOp profile("stddev");
   check_floating("stddev", x);
   const DimSet set = dim_set("stddev", x, dims);
   const Moments m = moments(x, set, correction);
@@ -173,6 +176,7 @@ Tensor stddev(const Tensor& x, const Shape& dims, int64_t correction, bool keepd
 }
 
 Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("norm");
   check_floating("norm", x);
   WEFT_CHECK(!std::isnan(p), "norm", "expected a number p, got ", p);
   const DimSet set = dim_set("norm", x, dims);
@@ -201,10 +205,12 @@ Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
 }
 
 Tensor norm(const Tensor& x, double p) {
+  const ProfileOp profile("norm");
   return norm(x, p, Shape{});
 }
 
 Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
+  const ProfileOp profile("logsumexp");
   check_floating("logsumexp", x);
   const DimSet set = dim_set("logsumexp", x, dims);
   const DType compute = compute_dtype(x.dtype());

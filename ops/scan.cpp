@@ -1,6 +1,7 @@
 #include "ops/scan.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 
@@ -51,6 +52,7 @@ Tensor scanned(const Tensor& x, int dim, bool from_back) {
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int64_t dim) {
+  const ProfileOp profile("cumsum");
   detail::check_defined("cumsum", x);
   const int along = wrap_dim(dim, x.dims(), "cumsum");
   if (x.dims() == 0) return is_floating(x.dtype()) ? clone(x) : to(x, i64);

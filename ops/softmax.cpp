@@ -2,6 +2,7 @@
 
 #include "autograd/record.h"
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/detail/convert.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/reducers.h"
@@ -150,9 +151,11 @@ Tensor softmax_along(const char* name, const Tensor& x, int64_t dim, bool log) {
 }  // namespace
 
 Tensor softmax(const Tensor& x, int64_t dim) {
+  const ProfileOp profile("softmax");
   return softmax_along("softmax", x, dim, false);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim) {
+  const ProfileOp profile("log_softmax");
   return softmax_along("log_softmax", x, dim, true);
 }
 

@@ -1,6 +1,7 @@
 #include "ops/sort.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/index.h"
@@ -78,16 +79,19 @@ ValuesIndices taken(const Tensor& x, int64_t dim, Tensor indices) {
 }  // namespace
 
 ValuesIndices sort(const Tensor& x, int64_t dim, bool descending) {
+  const ProfileOp profile("sort");
   return taken(x, dim, argsort(x, dim, descending));
 }
 
 Tensor argsort(const Tensor& x, int64_t dim, bool descending) {
+  const ProfileOp profile("argsort");
   detail::check_defined("sort", x);
   const int along = wrap_dim(dim, x.dims(), "sort");
   return order("sort", x, dim, x.dims() > 0 ? x.shape()[along] : 1, descending);
 }
 
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
+  const ProfileOp profile("topk");
   detail::check_defined("topk", x);
   const int along = wrap_dim(dim, x.dims(), "topk");
   const int64_t size = x.dims() > 0 ? x.shape()[along] : 1;

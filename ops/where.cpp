@@ -1,5 +1,6 @@
 #include "ops/where.h"
 
+#include "core/profiler.h"
 #include "ops/detail/elementwise.h"
 
 namespace weft {
@@ -58,6 +59,7 @@ Tensor choose(const char* name, const Tensor& condition, const Tensor& a, const 
 }  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const ProfileOp profile("where");
   check_mask("where", condition);
   detail::check_defined("where", a);
   detail::check_defined("where", b);
@@ -65,6 +67,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  const ProfileOp profile("where");
   check_mask("where", condition);
   detail::check_defined("where", a);
   const DType dtype = promote(a.dtype(), b);
@@ -72,6 +75,7 @@ Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  const ProfileOp profile("where");
   check_mask("where", condition);
   detail::check_defined("where", b);
   const DType dtype = promote(b.dtype(), a);
@@ -79,6 +83,7 @@ Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  const ProfileOp profile("masked_fill");
   check_mask("masked_fill", mask);
   detail::check_defined("masked_fill", x);
   WEFT_CHECK(broadcast_shapes(x.shape(), mask.shape(), "masked_fill") == x.shape(), "masked_fill",

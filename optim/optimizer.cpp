@@ -2,6 +2,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/convert.h"
 #include "optim/norm.h"
@@ -211,6 +212,7 @@ void Optimizer::step() {
   check_options();
   for (const auto& sharding : shardings_)
     sharding->before_step();
+  const ProfileOp profile(name());
   active_.clear();
   blocks_.clear();
   for (size_t index = 0; index < entries_.size(); ++index) {
@@ -229,6 +231,11 @@ void Optimizer::step() {
     prepare(entry);
     begin(index, entry);
     blocks_.add(entry.parameter.numel());
+    // The gradient is read; the parameter (its master), and each state, read and written.
+    const auto states = static_cast<int64_t>(entry.state.size());
+    profile_work(2 * (states + 1) * entry.parameter.numel(),
+                 grad.bytes() + (2 * states + 2) * entry.parameter.numel() *
+                                    size_of(compute_dtype(entry.parameter.dtype())));
     active_.push_back({index, std::move(grad)});
   }
   if (adaptive()) adapt_all();

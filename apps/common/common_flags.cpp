@@ -74,6 +74,10 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
   line.add("--export", flags.export_to, "safetensors file to write the trained weights to");
   line.add("--trace", flags.trace,
            "file for a time line of all ranks, which Perfetto (ui.perfetto.dev) shows");
+  line.add_switch(
+      "--profile", flags.profile,
+      "at the end, print rank 0's training time by operator and layer, and how far from "
+      "the machine's best (RUN_DIR/profile.txt)");
   line.add_switch("--quiet", flags.quiet, "print nothing but errors");
 }
 

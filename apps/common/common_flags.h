@@ -43,6 +43,7 @@ struct CommonFlags {
   std::string init;
   std::string export_to;
   std::string trace;
+  bool profile = false;
   bool quiet = false;
   // Not flags; filled by apply_common_flags(). Who this process is.
   dist::RankEnvironment environment = {};

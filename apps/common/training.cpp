@@ -1,6 +1,7 @@
 #include "apps/common/training.h"
 
 #include "apps/common/progress.h"
+#include "apps/common/step_profile.h"
 #include "data/loader.h"
 #include "dist/agreement.h"
 #include "dist/parallel.h"
@@ -94,6 +95,7 @@ class Training {
       ema_.emplace(parallel_.parameters(), optim::EmaOptions{.decay = task.ema_decay()},
                    model_.named_buffers());
     }
+    if (flags.profile && comm_.rank() == 0) profile_.emplace();
     const int64_t by_epochs = flags.epochs * loader_.batches();
     total_steps_ = flags.steps > 0 ? std::min(flags.steps, by_epochs) : by_epochs;
     schedule_ = task.make_schedule(total_steps_);
@@ -135,6 +137,7 @@ class Training {
                            .optimizer_bytes =
                                optimizer_->state_bytes() + (ema_ ? ema_->state_bytes() : 0)};
     if (trace_) trace_->write(flags_.trace);
+    if (profile_) write_profile();
     write_result(directory_ ? &*directory_ : nullptr, result, flags_, session_.clock(), comm_);
     progress_.line("result: " + session_.directory() + "/result.json");
   }
@@ -209,6 +212,13 @@ class Training {
     if (directory_) directory_->log(text);
   }
 
+  void write_profile() {
+    if (profile_->empty()) return note("no profile: it begins with the second step after a start");
+    const std::string table = profile_->table(model_);
+    progress_.line(table);
+    directory_->write("profile.txt", table);
+  }
+
   // ---- an epoch ----
 
   void train_epoch() {
@@ -222,7 +232,9 @@ class Training {
       if (!batch) break;
       const double lr = schedule_(step_);
       optimizer_->set_lr(lr);
-      const float loss = train_step(*batch);
+      float loss = 0;
+      const auto step = [&] { loss = train_step(*batch); };
+      profile_ ? profile_->step(step) : step();
       ++step_;
       ++epoch_steps_;
       trained_ += batch->whole_count;
@@ -343,6 +355,7 @@ class Training {
   dist::Communicator& comm_;
   const TrainingNames& names_;
   std::optional<dist::Trace> trace_;
+  std::optional<StepProfile> profile_;  // of rank 0
   nn::Module& model_;
   dist::Parallel parallel_;
   data::Loader loader_;

@@ -1,12 +1,15 @@
 // `weft bench step`: a whole training step (forward, loss, backward, optimizer) on synthetic data.
 #include "apps/common/gpt_flags.h"
 #include "apps/common/optimizers.h"
+#include "apps/common/step_profile.h"
 #include "apps/weft/bench.h"
 #include "apps/weft/bench_ranks.h"
 #include "core/parallel.h"
 #include "dist/parallel.h"
 #include "dist/thread_ranks.h"
 #include "weft.h"
+
+#include <cstdio>
 
 namespace weft::app {
 namespace {
@@ -33,6 +36,9 @@ class BenchStep final : public Bench {
     line->add_choice("--strategy", strategy_, {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                      "strategy");
     line->add_choice("--optimizer", optimizer_, optimizer_names(), "optimizer");
+    line->add_switch("--profile", profile_,
+                     "also print the time by operator and layer, and how far from the machine's "
+                     "best; one rank alone");
     add_gpt_flags(*line, gpt_);
   }
 
@@ -44,6 +50,8 @@ class BenchStep final : public Bench {
       return line->reject("--global-batch: expected a multiple of " + std::to_string(workers_) +
                           " ranks, got " + std::to_string(batch_));
     }
+    if (profile_ && strategy_ != "single")
+      return line->reject("--profile: expected --strategy single, got " + strategy_);
     if (!is_resnet() && image_size_ != 0 && (model_ == "gpt" || image_size_ != 28))
       return line->reject("--image-size: expected " + std::string(model_ == "gpt" ? "none" : "28") +
                           " for " + model_);
@@ -87,11 +95,21 @@ class BenchStep final : public Bench {
     const Work work = make_work(batch_);
     work.model->to(dtype_from_name(dtype_));
     const auto optimizer = step_by(work.model->parameters());
-    return median_seconds(work.repeats, work.warmup, [&] {
+    const auto step = [&] {
       optimizer->zero_grad();
       backward(work.loss(*work.model));
       optimizer->step();
-    });
+    };
+    const double seconds = median_seconds(work.repeats, work.warmup, step);
+    if (profile_) print_profile(*work.model, work.repeats, step);
+    return seconds;
+  }
+
+  static void print_profile(nn::Module& model, int steps, const std::function<void()>& step) {
+    StepProfile profile;
+    for (int i = 0; i <= steps; ++i)
+      profile.step(step);
+    std::printf("%s\n", profile.table(model).c_str());
   }
 
   // The same on one of several ranks.
@@ -190,6 +208,7 @@ class BenchStep final : public Bench {
   std::string dtype_ = "f32";
   std::string strategy_ = "single";
   std::string optimizer_ = "sgd";
+  bool profile_ = false;
   int64_t batch_ = 128;
   int64_t image_size_ = 0;
   int64_t workers_ = 1;

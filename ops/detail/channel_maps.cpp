@@ -97,6 +97,18 @@ inline V gated(const S* g, const uint8_t* row_bits, int64_t c) {
   }
 }
 
+// The same stored as it is: 16-bit numbers need not be widened for that.
+template <bool Stream, class V, bool Gated, class S>
+inline void copy_gated(S* to, const S* g, const uint8_t* row_bits, int64_t c) {
+  if constexpr (Gated && sizeof(S) == 2 && !std::is_arithmetic_v<V>) {
+    const HalfLanes lane = {1, 2, 4, 8, 16, 32, 64, 128};
+    const auto cut = (broadcast<HalfLanes>(row_bits[c / kLanes<float>]) & lane) != 0;
+    store_halves<Stream>(to + c, cut ? HalfLanes{} : load<HalfLanes>(g + c));
+  } else {
+    store_wide<Stream>(to + c, gated<V, Gated>(g, row_bits, c));
+  }
+}
+
 template <class S, bool Stream, bool Gated, bool Residual>
 void blend_rows(const Tensor& out, const Tensor& dresidual, const Tensor& g, const Tensor& dead,
                 const Tensor& x, const Blend& blend, const ChannelRows& shape) {
@@ -117,8 +129,7 @@ void blend_rows(const Tensor& out, const Tensor& dresidual, const Tensor& g, con
     // Row by row, since the stores of two streams at once would break up each other's lines.
     if constexpr (Residual) {
       for_lanes<T>(channels, [&]<class V>(int64_t c) {
-        store_wide<Stream>(to_residual + first + c,
-                           gated<V, Gated>(gradient + first, bits + row * pitch, c));
+        copy_gated<Stream, V, Gated>(to_residual + first, gradient + first, bits + row * pitch, c);
       });
     }
     for_lanes<T>(channels, [&]<class V>(int64_t c) {

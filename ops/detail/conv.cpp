@@ -1,5 +1,6 @@
 #include "ops/detail/conv.h"
 
+#include "core/profiler.h"
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/onednn.h"
 
@@ -13,6 +14,30 @@ bool winograd_fits(const ConvShape& shape) {
   return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{3, 3} &&
          shape.stride == ones && shape.dilation == ones && shape.channels % 8 == 0 &&
          shape.outputs % 8 == 0;
+}
+
+// Every one of the three computations has the forward's products.
+void profile_conv(const ConvShape& shape, DType dtype) {
+  if (!current_profiler()) return;
+  const int64_t outputs = shape.out_shape().numel();
+  const int64_t weights = shape.weight_shape().numel();
+  profile_work(2 * outputs * (weights / shape.outputs),
+               size_of(dtype) * (shape.in_shape().numel() + weights + outputs));
+}
+
+// Windows of one pixel are a matrix product as they are.
+bool is_product(const ConvShape& shape) {
+  return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{1, 1} &&
+         shape.padding == std::array<int64_t, 2>{0, 0};
+}
+
+// The sum over pixels goes through products of matrices, one a tap, where those are large enough to
+// pay for gathering the tap's pixels, and no other way is better.
+ConvWay best_for_weights(const ConvShape& shape, DType dtype) {
+  constexpr int64_t kLeast = 256;
+  const ConvWay best = conv_best(shape, dtype);
+  const bool large = shape.groups == 1 && std::min(shape.channels, shape.outputs) >= kLeast;
+  return best == ConvWay::direct && large ? ConvWay::gemm : best;
 }
 
 ConvWay resolve(ConvWay way, const ConvShape& shape, DType dtype) {
@@ -31,6 +56,8 @@ bool conv_can(ConvWay way, const ConvShape& shape, DType dtype) {
       return true;
     case ConvWay::direct:
       return dtype == f32 || dtype == f64;
+    case ConvWay::gemm:
+      return (dtype == f32 || dtype == f64) && shape.groups == 1;
     case ConvWay::winograd:
       return dtype == f32 && winograd_fits(shape);
     case ConvWay::depthwise:
@@ -51,13 +78,18 @@ ConvWay conv_best(const ConvShape& shape, DType dtype) {
   const bool pays = std::min(shape.channels, shape.outputs) >= 16 &&
                     std::max(shape.channels, shape.outputs) >= 32;
   if (dtype == f32 && pays && winograd_fits(shape)) return ConvWay::winograd;
+  if (is_product(shape)) return ConvWay::gemm;
   return ConvWay::direct;
 }
 
 void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& y, ConvWay way) {
+  profile_conv(shape, x.dtype());
   const bool wide = x.dtype() == f64;
   switch (resolve(way, shape, x.dtype())) {
+    case ConvWay::gemm:
+      return (wide ? conv::gemm_forward<double> : conv::gemm_forward<float>)(shape, x, weight, bias,
+                                                                             y);
     case ConvWay::winograd:
       return conv::winograd_forward(shape, x, weight, bias, y);
     case ConvWay::onednn:
@@ -73,8 +105,12 @@ void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight,
 
 void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
                         const Tensor& bias, const Tensor& dx, ConvWay way) {
+  profile_conv(shape, g.dtype());
   const bool wide = g.dtype() == f64;
   switch (resolve(way, shape, g.dtype())) {
+    case ConvWay::gemm:
+      return (wide ? conv::gemm_backward_data<double>
+                   : conv::gemm_backward_data<float>)(shape, g, weight, bias, dx);
     case ConvWay::winograd:
       return conv::winograd_backward_data(shape, g, weight, bias, dx);
     case ConvWay::onednn:
@@ -90,8 +126,13 @@ void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& w
 
 void conv_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
                            const Tensor& dw, const Tensor& db, ConvWay way) {
+  profile_conv(shape, x.dtype());
   const bool wide = x.dtype() == f64;
+  if (way == ConvWay::best) way = best_for_weights(shape, x.dtype());
   switch (resolve(way, shape, x.dtype())) {
+    case ConvWay::gemm:
+      return (wide ? conv::gemm_backward_weights<double>
+                   : conv::gemm_backward_weights<float>)(shape, x, g, dw, db);
     case ConvWay::winograd:
       return conv::winograd_backward_weights(shape, x, g, dw, db);
     case ConvWay::onednn:

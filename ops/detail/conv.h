@@ -1,18 +1,20 @@
 // The three computations of a 2-d convolution, which conv2d and conv_transpose2d share, and the
 // ways to do them.
 //
-// direct:    own kernels, any geometry, f32 and f64. The window of a pixel is read in place (or
-// from a padded
-//            slab), so nothing is unrolled into matrices.
+// direct:    own kernels, any geometry, f32 and f64. The window of a pixel is read in place, or
+// from
+//            a padded slab, so nothing is unrolled into matrices.
+// gemm:      own kernels, f32 and f64, one group: a product of matrices (detail/gemm.h) for each
+// tap
+//            of the window.
 // winograd:  own kernels, f32: 3x3 windows with stride and dilation 1 by F(2x2, 3x3) of Lavin &
-// Gray, "Fast
-//            Algorithms for Convolutional Neural Networks" (2016), 2.25 times fewer
+//            Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), 2.25 times fewer
 //            multiplications. Sums are regrouped: results differ from the direct ones by a few
 //            rounding errors, and an infinity can make its neighbours in a 2x2 tile NaN.
 // depthwise: own kernels, f32 and f64: one input channel and one output a group.
 // onednn:    f32, and bf16 and f16 where the processor has them (detail/onednn.h).
 //
-// The first three give an output the same bits in any batch, on any number of threads; a weight
+// All but the last give an output the same bits in any batch, on any number of threads; a weight
 // gradient's sum depends on shapes alone. oneDNN splits the weight gradient's sum over threads.
 #pragma once
 
@@ -20,12 +22,12 @@
 
 namespace weft::detail {
 
-enum class ConvWay : uint8_t { best, direct, winograd, depthwise, onednn };
+enum class ConvWay : uint8_t { best, direct, gemm, winograd, depthwise, onednn };
 
 // Whether `way` can compute this shape in `dtype`.
 bool conv_can(ConvWay way, const ConvShape& shape, DType dtype);
-// What `best` stands for: the fastest way that was measured for this kind of processor. Depends on
-// all sizes but the number of images.
+// What `best` stands for, forward and for dx: the fastest way that was measured for this kind of
+// processor. Depends on all sizes but the number of images. For dw it may be another.
 ConvWay conv_best(const ConvShape& shape, DType dtype);
 
 // Below, x, g (like y) and dx are NHWC images and the weight has any strides, all of one dtype; f32

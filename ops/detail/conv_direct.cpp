@@ -4,6 +4,7 @@
 #include "ops/detail/conv_slab.h"
 #include "ops/detail/conv_tile.h"
 #include "ops/detail/conv_ways.h"
+#include "ops/detail/copies.h"
 
 #include <algorithm>
 
@@ -212,6 +213,7 @@ void direct_forward(const ConvShape& shape, const Tensor& x, const Tensor& weigh
   const int64_t sources = shape.group_channels();
   const int64_t targets = shape.group_outputs();
   const int64_t taps = rows.taps() * columns.taps() * sources;
+  ++copy_counts().weights;
   const Tensor panels = empty({taps * round_up(targets, kLanes<T>)}, {.dtype = dtype_of<T>});
   const Strides& strides = weight.strides();
   for (int64_t g = 0; g < shape.groups; ++g) {
@@ -233,6 +235,7 @@ void direct_backward_data(const ConvShape& shape, const Tensor& g, const Tensor&
   const int64_t sources = shape.group_outputs();
   const int64_t targets = shape.group_channels();
   const int64_t most = shape.kernel[0] * shape.kernel[1] * sources * round_up(targets, kLanes<T>);
+  ++copy_counts().weights;
   const Tensor panels = empty({most}, {.dtype = dtype_of<T>});
   const Strides& strides = weight.strides();
   const std::vector<ConvAxis> columns = backward_axes(shape, 1);

@@ -1,6 +1,7 @@
 // Convolution by oneDNN: images stay NHWC, the weight is reordered once a call into the layout the
 // primitive likes best, primitives are cached.
 #include "ops/detail/conv_ways.h"
+#include "ops/detail/copies.h"
 #include "ops/detail/images.h"
 #include "ops/detail/onednn.h"
 #include "ops/elementwise.h"
@@ -58,6 +59,11 @@ Tensor grouped(const ConvShape& shape, const Tensor& weight) {
                {shape.group_outputs() * s[0], s[0], s[1], s[2], s[3]});
 }
 
+Tensor arranged_weight(onednn::Primitive& primitive, const Tensor& weight) {
+  if (!primitive.has_layout_of(DNNL_ARG_WEIGHTS, weight)) ++copy_counts().weights;
+  return primitive.arranged(DNNL_ARG_WEIGHTS, weight);
+}
+
 dnnl::convolution_forward::primitive_desc forward_description(const Geometry& at, bool bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   if (bias) {
@@ -95,7 +101,7 @@ void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weigh
       onednn::cached(key_of("conv2d", shape, x.dtype(), bias.defined()), [&] {
         return onednn::Primitive(forward_description(Geometry(shape, weight), bias.defined()));
       });
-  const Tensor packed = primitive.arranged(DNNL_ARG_WEIGHTS, grouped(shape, weight));
+  const Tensor packed = arranged_weight(primitive, grouped(shape, weight));
   if (bias.defined()) {
     primitive.run({{DNNL_ARG_SRC, x.raw()},
                    {DNNL_ARG_WEIGHTS, packed.raw()},
@@ -117,7 +123,7 @@ void onednn_backward_data(const ConvShape& shape, const Tensor& g, const Tensor&
             at.dilates, at.padding, at.end_padding, forward_description(at, false),
             onednn::attributes()));
       });
-  const Tensor packed = primitive.arranged(DNNL_ARG_WEIGHTS, grouped(shape, weight));
+  const Tensor packed = arranged_weight(primitive, grouped(shape, weight));
   primitive.run({{DNNL_ARG_DIFF_DST, g.raw()},
                  {DNNL_ARG_WEIGHTS, packed.raw()},
                  {DNNL_ARG_DIFF_SRC, dx.raw()}});
@@ -154,7 +160,9 @@ void onednn_backward_weights(const ConvShape& shape, const Tensor& x, const Tens
                    {DNNL_ARG_DIFF_DST, g.raw()},
                    {DNNL_ARG_DIFF_WEIGHTS, buffer.raw()}});
   }
-  if (!in_place) primitive.restore(DNNL_ARG_DIFF_WEIGHTS, buffer, result);
+  if (in_place) return;
+  ++copy_counts().weights;
+  primitive.restore(DNNL_ARG_DIFF_WEIGHTS, buffer, result);
 }
 
 }  // namespace weft::detail::conv

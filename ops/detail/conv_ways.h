@@ -17,6 +17,16 @@ template <class T>
 void direct_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
                              const Tensor& dw, const Tensor& db);
 
+template <class T>
+void gemm_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& y);
+template <class T>
+void gemm_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                        const Tensor& bias, const Tensor& dx);
+template <class T>
+void gemm_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
+                           const Tensor& dw, const Tensor& db);
+
 void winograd_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight,
                       const Tensor& bias, const Tensor& y);
 void winograd_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,

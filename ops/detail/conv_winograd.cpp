@@ -8,6 +8,7 @@
 #include "ops/detail/conv_slab.h"
 #include "ops/detail/conv_tile.h"
 #include "ops/detail/conv_ways.h"
+#include "ops/detail/copies.h"
 
 #include <algorithm>
 #include <optional>
@@ -157,6 +158,7 @@ class TileReader {
 Tensor transformed_filters(const float* weight, int64_t target_stride, int64_t source_stride,
                            int64_t row_stride, int64_t column_stride, int64_t targets,
                            int64_t sources, bool flip) {
+  ++copy_counts().weights;
   const Tensor result = empty({kPlanes, targets * sources});
   const int64_t panels = (targets + kPanel<float> - 1) / kPanel<float>;
   parallel_for(0, panels, std::max<int64_t>(1, 1024 / sources), [&](int64_t begin, int64_t end) {

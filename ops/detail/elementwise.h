@@ -2,6 +2,7 @@
 #pragma once
 
 #include "autograd/record.h"
+#include "core/profiler.h"
 #include "ops/detail/functors.h"
 #include "ops/detail/packet.h"
 
@@ -83,6 +84,7 @@ void record_unary(const char* name, const Tensor& out, std::array<Edge, 1> edges
 
 template <Domain domain, class F>
 Tensor unary(const char* name, const Tensor& x, const F& f) {
+  const ProfileOp profile(name);
   check_defined(name, x);
   const DType dtype = unary_dtype(x.dtype(), domain);
   Tensor out = empty_like(x, dtype);
@@ -93,6 +95,7 @@ Tensor unary(const char* name, const Tensor& x, const F& f) {
 
 template <Domain domain, class F>
 const Tensor& unary_in_place(const char* name, const Tensor& x, const F& f) {
+  const ProfileOp profile(name);
   check_defined(name, x);
   check_result(name, x, x.shape(), unary_dtype(x.dtype(), domain));
   const bool is_recording = recording(x);
@@ -158,6 +161,7 @@ void record_binary(const char* name, const Tensor& out, std::array<Edge, 2> edge
 
 template <Domain domain, class F>
 Tensor binary(const char* name, const Tensor& a, const Tensor& b, DType dtype, const F& f) {
+  const ProfileOp profile(name);
   const std::array<const Tensor*, 2> list{&a, &b};
   Tensor out = elementwise_output(broadcast_shapes(a.shape(), b.shape(), name), dtype, list);
   apply<Forward<F>, domain>(out, dtype, {f}, a, b);
@@ -180,6 +184,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b, const F& f) {
 template <Domain domain, class F>
 const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b, DType dtype,
                               const F& f) {
+  const ProfileOp profile(name);
   check_result(name, a, broadcast_shapes(a.shape(), b.shape(), name), dtype);
   const bool is_recording = recording(a, b);
   check_in_place(name, a, is_recording);
@@ -195,6 +200,7 @@ const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b
 // Predicates and comparisons compute in the (promoted) dtype and store bool.
 template <class F>
 Tensor predicate(const char* name, const Tensor& x, const F& f) {
+  const ProfileOp profile(name);
   check_defined(name, x);
   Tensor out = empty_like(x, boolean);
   apply<Forward<F>, Domain::any>(out, x.dtype(), {f}, x);
@@ -203,6 +209,7 @@ Tensor predicate(const char* name, const Tensor& x, const F& f) {
 
 template <class F>
 Tensor compare(const char* name, const Tensor& a, const Tensor& b, DType promoted, const F& f) {
+  const ProfileOp profile(name);
   const std::array<const Tensor*, 2> list{&a, &b};
   Tensor out = elementwise_output(broadcast_shapes(a.shape(), b.shape(), name), boolean, list);
   apply<Forward<F>, Domain::any>(out, promoted, {f}, a, b);

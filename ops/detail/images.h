@@ -4,6 +4,7 @@
 #include "autograd/grad_mode.h"
 #include "core/tensor.h"
 #include "ops/copy.h"
+#include "ops/detail/copies.h"
 
 #include <algorithm>
 
@@ -11,6 +12,8 @@ namespace weft::detail {
 
 // x stored NHWC and converted to `dtype`: x itself where it is that already. Carries no history.
 inline Tensor images(const Tensor& x, DType dtype) {
+  if (x.is_channels_last() && x.dtype() == dtype) return x;
+  ++copy_counts().images;
   const NoGrad no_grad;
   return to(channels_last(x), dtype);
 }

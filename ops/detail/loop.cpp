@@ -1,6 +1,7 @@
 #include "ops/detail/loop.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/detail/convert.h"
 
 #include <algorithm>
@@ -178,6 +179,12 @@ void run(const Space& space, int64_t numel, BlockKernel kernel, const void* func
 void run_loop(const Tensor& out, std::span<const Tensor* const> inputs, DType compute,
               BlockKernel kernel, const void* functor) {
   if (out.numel() == 0) return;
+  if (current_profiler()) [[unlikely]] {
+    int64_t bytes = out.bytes();
+    for (const Tensor* input : inputs)
+      bytes += input->bytes();
+    profile_work(out.numel(), bytes);
+  }
   const Space space = make_space(out, inputs);
   switch (compute) {
     case DType::f32:

@@ -1,5 +1,6 @@
 // Products of tensors: every dtype, any leading dims, by the kernel in gemm.cpp or by oneDNN.
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/copy.h"
 #include "ops/detail/gemm.h"
 #include "ops/detail/onednn.h"
@@ -115,6 +116,7 @@ void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, cons
 void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
               const Tensor& bias) {
   if (out.numel() == 0) return;
+  profile_work(2 * out.numel() * a.shape().back(), out.bytes() + a.bytes() + b.bytes());
   switch (out.dtype()) {
     case DType::f32:
       return multiply_as<float>(out, a, b, bias);

@@ -1,5 +1,7 @@
 #include "ops/detail/onednn.h"
 
+#include "ops/detail/copies.h"
+
 #include <omp.h>
 
 #include <algorithm>
@@ -257,6 +259,7 @@ Primitive* find(const Key& key) {
 }
 
 Primitive& insert(const Key& key, Primitive made) {
+  ++copy_counts().primitives;
   if (cache().size() >= kMaxCached) cache().clear();
   return cache().emplace(key, std::move(made)).first->second;
 }

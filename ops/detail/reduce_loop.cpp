@@ -1,6 +1,7 @@
 #include "ops/detail/reduce_loop.h"
 
 #include "core/parallel.h"
+#include "core/profiler.h"
 #include "ops/detail/convert.h"
 #include "ops/detail/runs.h"
 
@@ -261,6 +262,7 @@ Tensor run_reduction(const Tensor& x, DimSet dims, DType compute, DType result,
   const Space space = make_space(x, dims);
   const Tensor out = empty_strided(space.shape, space.strides, {result, x.device()});
   if (out.numel() == 0) return out;
+  profile_work(x.numel(), x.bytes() + out.bytes());
   switch (compute) {
     case DType::f32:
       run<float>(x, space, reducer, centers, out);

@@ -67,22 +67,28 @@ inline HalfLanes narrow_lanes(Packet<float> value) {
   }
 }
 
-// The way back. With `Stream` a packet goes past the caches: for results that are larger than
-// these, `to` being a multiple of a packet's size in S. stream_fence() makes such stores visible.
+// Stores a packet's worth of 16-bit numbers. With `Stream` it goes past the caches: for results
+// that are larger than these, `to` being a multiple of its size. stream_fence() makes such stores
+// visible.
+template <bool Stream>
+inline void store_halves(void* to, HalfLanes lanes) {
+#if defined(__AVX__)
+  if constexpr (Stream) {
+    __m128i half;
+    std::memcpy(&half, &lanes, sizeof half);
+    return _mm_stream_si128(static_cast<__m128i*>(to), half);
+  }
+#endif
+  store(to, lanes);
+}
+
+// The way back from load_wide; `Stream` as above, for packets.
 template <bool Stream = false, class S, class V>
 inline void store_wide(S* to, V value) {
   if constexpr (std::is_arithmetic_v<V>) {
     *to = static_cast<S>(value);
   } else if constexpr (sizeof(S) == 2) {
-    const HalfLanes lanes = narrow_lanes<S>(value);
-#if defined(__AVX__)
-    if constexpr (Stream) {
-      __m128i half;
-      std::memcpy(&half, &lanes, sizeof half);
-      return _mm_stream_si128(reinterpret_cast<__m128i*>(to), half);
-    }
-#endif
-    store(to, lanes);
+    store_halves<Stream>(to, narrow_lanes<S>(value));
   } else {
 #if defined(__AVX__)
     if constexpr (Stream && sizeof(S) == 4) return _mm256_stream_ps(to, value);

@@ -132,6 +132,8 @@ const char* name_of(ConvWay way) {
   switch (way) {
     case ConvWay::direct:
       return "direct";
+    case ConvWay::gemm:
+      return "gemm";
     case ConvWay::winograd:
       return "winograd";
     case ConvWay::depthwise:

@@ -36,6 +36,12 @@ const std::vector<Case>& cases() {
       {"channels that fill no vector", {2, 5, 6, 7}, {11, 5, 3, 3}, {.padding = {1, 1}}},
       {"one by one", {2, 16, 7, 5}, {24, 16, 1, 1}, {}},
       {"one by one, stride 2", {2, 16, 7, 6}, {24, 16, 1, 1}, {.stride = {2, 2}}},
+      {"one by one, uneven strides", {2, 6, 9, 8}, {11, 6, 1, 1}, {.stride = {3, 2}}},
+      {"as many outputs as channels, stride 2",
+       {2, 64, 9, 10},
+       {72, 64, 3, 3},
+       {.stride = {2, 2}, .padding = {1, 1}}},
+      {"one by one, many pixels", {2, 9, 60, 47}, {20, 9, 1, 1}, {}},
       {"three by three", {2, 16, 10, 12}, {32, 16, 3, 3}, {.padding = {1, 1}}},
       {"three by three, odd sizes, no padding", {3, 32, 9, 7}, {16, 32, 3, 3}, {}},
       {"three by three, much padding", {2, 16, 5, 4}, {32, 16, 3, 3}, {.padding = {3, 2}}},
@@ -117,6 +123,12 @@ TEST(Conv2d, DirectF32AgreesWithTheDefinition) {
 }
 TEST(Conv2d, DirectF64AgreesWithTheDefinition) {
   expect_way(ConvWay::direct, f64, 1e-14);
+}
+TEST(Conv2d, GemmF32AgreesWithTheDefinition) {
+  expect_way(ConvWay::gemm, f32, 1e-6);
+}
+TEST(Conv2d, GemmF64AgreesWithTheDefinition) {
+  expect_way(ConvWay::gemm, f64, 1e-14);
 }
 TEST(Conv2d, WinogradAgreesWithTheDefinition) {
   expect_way(ConvWay::winograd, f32, 2e-6);
@@ -209,7 +221,8 @@ TEST(Conv2d, NoImages) {
 // The same bits with any number of threads, and for an image in any batch.
 TEST(Conv2d, BitsDependOnNeitherThreadsNorBatch) {
   const int threads = num_threads();
-  for (const ConvWay way : {ConvWay::direct, ConvWay::winograd, ConvWay::depthwise}) {
+  for (const ConvWay way :
+       {ConvWay::direct, ConvWay::gemm, ConvWay::winograd, ConvWay::depthwise}) {
     for (const DType dtype : {f32, f64}) {
       for (const Case& c : cases()) {
         const ConvShape shape = test::conv_shape(c.x, c.weight, c.options);

@@ -5,6 +5,7 @@
 #include "autograd/gradcheck.h"
 #include "core/ledger.h"
 #include "core/parallel.h"
+#include "ops/conv.h"
 #include "ops/elementwise.h"
 #include "ops/norm.h"
 #include "ops/view.h"
@@ -258,6 +259,56 @@ TEST(NormRelu, KeepsItsInputAndABitAnElement) {
     const Tensor y = batch_norm_relu(x, p.weight, p.bias, {}, {}, kTraining, residual);
     EXPECT_EQ(ledger.current_total() - here, y.bytes());
   }
+}
+
+// A convolution does not keep a result that can be made again, and gives the bits it would have.
+TEST(NormRelu, ConvolutionsMakeTheResultAgain) {
+  const Problem p({2, 16, 12, 12});
+  const Tensor x = channels_last(p.x).set_requires_grad();
+  const Tensor kernel = normal({24, 16, 3, 3}, 9, f32).set_requires_grad();
+  const Tensor g = normal({2, 24, 10, 10}, 10, f32);
+  Ledger& ledger = current_ledger();
+  const auto run = [&](auto change, const Tensor& residual, int64_t* kept) {
+    x.set_grad({});
+    kernel.set_grad({});
+    const int64_t before = ledger.current_total();
+    Tensor out;
+    {
+      const Tensor y = change(batch_norm_relu(x, p.weight, p.bias, {}, {}, kTraining, residual));
+      out = conv2d(y, kernel);
+    }
+    *kept = ledger.current_total() - before - out.bytes();
+    backward(out, g, {.retain_graph = true});
+    backward(out, g);
+    return Inputs{x.grad(), kernel.grad()};
+  };
+  const auto same = [](const Tensor& t) { return t; };
+  // Neither of these lets it be made again, though they change nothing.
+  const auto viewed = [](const Tensor& t) { return narrow(t, 0, 0, t.size(0)); };
+  const auto zero_added = [](const Tensor& t) {
+    const NoGrad no_grad;
+    add_(t, 0.0);
+    return t;
+  };
+  int64_t lean = 0, full = 0, with_residual = 0, touched = 0;
+  const Inputs expected = run(viewed, {}, &full);
+  expect_same_bits<float>(run(same, {}, &lean), expected, "made again");
+  expect_same_bits<float>(run(zero_added, {}, &touched), expected, "changed in place");
+  const Tensor none = to(from_values(std::vector<double>(size_t(p.x.numel())), p.x.shape()), f32);
+  run(same, none, &with_residual);
+  EXPECT_LT(lean, x.bytes() / 2);
+  EXPECT_GE(full, x.bytes());
+  EXPECT_GE(touched, x.bytes());
+  EXPECT_GE(with_residual, x.bytes());
+  // A change that matters is what backward sees.
+  const auto doubled = [](const Tensor& t) {
+    const NoGrad no_grad;
+    add_(t, t);
+    return t;
+  };
+  int64_t kept = 0;
+  const Inputs twice = run(doubled, {}, &kept);
+  expect_near(twice[1], expected[1] * 2.0, 1e-5);
 }
 
 TEST(NormRelu, BackwardSeesChangesInPlace) {
