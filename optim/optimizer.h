@@ -49,8 +49,8 @@ class Optimizer {
   void load_state_dict(std::span<const NamedTensor> state) { prepare_state(state, false)(); }
   // The same by halves, for ranks that load together and must all be able to before any does: what
   // comes back does the rest, once, cannot fail, and must be called before anything else is done to
-  // the optimizer. Tensors that are laid out as their parameters are kept themselves, which needs no
-  // memory for a second copy: nobody else may use them from then on.
+  // the optimizer. Tensors that are laid out as their parameters are kept themselves, which needs
+  // no memory for a second copy: nobody else may use them from then on.
   [[nodiscard]] Function<void()> adopt_state_dict(std::span<const NamedTensor> state) {
     return prepare_state(state, true);
   }

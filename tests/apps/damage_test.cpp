@@ -15,8 +15,7 @@ TEST_F(Damage, ResumeAutoNamesTheFileAndTakesTheOlderCheckpoint) {
   const auto expected = outcome("whole");
   // The delay gives the save of step 6 the time to be whole.
   const auto killed =
-      start("run", ranks,
-            "delay:phase=data,step=7,seconds=1.5;kill:phase=forward,step=8,rank=1");
+      start("run", ranks, "delay:phase=data,step=7,seconds=1.5;kill:phase=forward,step=8,rank=1");
   ASSERT_NE(killed.code, 0);
   ASSERT_EQ(checkpoints("run"), (std::vector<std::string>{"step-00000004", "step-00000006"}));
   const std::string newest = "/checkpoints/step-00000006/";

@@ -35,8 +35,8 @@ class FaultRows : public AppRuns, public testing::WithParamInterface<const char*
       EXPECT_THAT(log, ContainsRegex("(all_reduce|reduce_scatter|all_gather|broadcast|barrier) "
                                      "#[0-9]+ of 'world"))
           << rank;
-      EXPECT_THAT(log, ContainsRegex(concat({"got no rank (", victim, "|[0-9] \\(of the job: ",
-                                             victim, "\\)): ", what})))
+      EXPECT_THAT(log, ContainsRegex(concat({"got no rank (", victim,
+                                             "|[0-9] \\(of the job: ", victim, "\\)): ", what})))
           << rank;
     }
     EXPECT_FALSE(std::filesystem::exists(path(run + "/result.json")));

@@ -77,12 +77,11 @@ TEST(CheckpointDamage, EveryCutAndAddedByteIsFoundAndNamed) {
   for (const std::string& name : dist::local_storage()->list(checkpoint)) {
     const std::string path = checkpoint + "/" + name;
     const std::string whole = bytes_of(path);
-    for (size_t length = 0; length < whole.size(); ++length) {
+    for (size_t length = whole.size(); length-- > 0;) {
       std::filesystem::resize_file(path, length);
       const auto damage = damage_of(checkpoint);
       ASSERT_FALSE(damage.empty()) << name << " cut to " << length;
       EXPECT_NE(damage[0].find(name), std::string::npos) << damage[0];
-      write_bytes(path, whole);
     }
     write_bytes(path, whole + "x");
     EXPECT_FALSE(damage_of(checkpoint).empty());

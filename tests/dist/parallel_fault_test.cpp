@@ -193,9 +193,9 @@ class ParallelFault : public testing::TestWithParam<std::tuple<const char*, int>
       SCOPED_TRACE(concat({kPoints[static_cast<size_t>(process / kRanks)], ", rank ",
                            process % kRanks, ": ", outcome.text}));
       EXPECT_EQ(outcome.code, kVerdict);
-      EXPECT_THAT(outcome.text, testing::ContainsRegex(concat({"no rank (", victim(),
-                                                               "|[0-9] \\(of the job: ",
-                                                               victim(), "\\))"})));
+      EXPECT_THAT(outcome.text,
+                  testing::ContainsRegex(
+                      concat({"no rank (", victim(), "|[0-9] \\(of the job: ", victim(), "\\))"})));
       EXPECT_THAT(outcome.text,
                   testing::ContainsRegex("(all_reduce|reduce_scatter|all_gather|broadcast|barrier|"
                                          "gather|split) #[0-9]+ of 'world"));
@@ -204,13 +204,12 @@ class ParallelFault : public testing::TestWithParam<std::tuple<const char*, int>
     EXPECT_THAT(leftovers(), testing::IsEmpty());
   }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Strategies, ParallelFault,
-    testing::Combine(testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
-                     testing::Range(0, kRanks)),
-    [](const auto& row) {
-      return concat({std::get<0>(row.param), "_rank", std::get<1>(row.param)});
-    });
+INSTANTIATE_TEST_SUITE_P(Strategies, ParallelFault,
+                         testing::Combine(testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
+                                          testing::Range(0, kRanks)),
+                         [](const auto& row) {
+                           return concat({std::get<0>(row.param), "_rank", std::get<1>(row.param)});
+                         });
 
 TEST_P(ParallelFault, RankThatThrowsIsNamed) {
   expect_verdicts([] { throw Error("bad sample"); }, 60, "it gave up");
