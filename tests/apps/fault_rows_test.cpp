@@ -27,7 +27,7 @@ class FaultRows : public AppRuns, public testing::WithParamInterface<const char*
         start(run, concat({"--workers ", kRanks, " --timeout 3 --strategy ", GetParam()}), fault);
     EXPECT_NE(result.code, 0) << result.output;
     const std::string what =
-        action == "kill" ? "(died \\(process |has left)" : "it did not come within 3\\.";
+        action == "kill" ? "it (died \\(process |has left)" : "it did not come within 3\\.";
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == victim) continue;
       const std::string log =

@@ -1,5 +1,6 @@
 // Resuming from a directory whose newest checkpoints are damaged, or are another model's: what is
 // whole is found, what is not is named, and what does not fit leaves every rank as it was.
+#include "core/parallel.h"
 #include "core/random.h"
 #include "dist/checkpoint.h"
 #include "dist/checkpoint_writer.h"
@@ -74,6 +75,8 @@ void expect_older(const std::optional<dist::LoadedCheckpoint>& resumed, const st
 TEST(CheckpointResume, EveryFlipAndEveryCutLeadsToTheOlderOne) {
   const TemporaryDirectory directory;
   save_small(directory.path(), {1, 2});
+  const int threads = num_threads();
+  set_num_threads(1);  // there is nothing to share out
   const auto comm = dist::make_single_rank();
   Resuming rank(*comm, directory.path(), "ddp");
   ASSERT_EQ(rank.checkpoints.resume()->progress.step, 2);
@@ -86,6 +89,7 @@ TEST(CheckpointResume, EveryFlipAndEveryCutLeadsToTheOlderOne) {
   const auto resumed = rank.checkpoints.resume();
   EXPECT_EQ(resumed->progress.step, 2);
   EXPECT_TRUE(resumed->passed_over.empty());
+  set_num_threads(threads);
 }
 
 // No rank reads all of it, and each hears of what another has found.
