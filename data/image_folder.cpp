@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 
 namespace weft::data {
@@ -32,6 +33,19 @@ struct ImageFolder::State final : RefCounted {
     detail::ImageReader reader;
     detail::TransformScratch scratch;
   };
+
+  // Decoders are kept from batch to batch: their buffers have grown to the images' size.
+  std::unique_ptr<Decoder> take_decoder() const {
+    const std::lock_guard lock(mutex);
+    if (idle.empty()) return std::make_unique<Decoder>();
+    std::unique_ptr<Decoder> decoder = std::move(idle.back());
+    idle.pop_back();
+    return decoder;
+  }
+  void give_back(std::unique_ptr<Decoder> decoder) const {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(decoder));
+  }
 
   std::string path(int64_t index) const { return root + "/" + list.path(index); }
 
@@ -62,6 +76,22 @@ struct ImageFolder::State final : RefCounted {
   detail::FolderList list;
   mutable std::mutex mutex;
   mutable std::map<int64_t, std::string> failures;
+  mutable std::vector<std::unique_ptr<Decoder>> idle;
+};
+
+// A decoder of the folder's while one thread has it.
+class ImageFolder::Lease {
+ public:
+  explicit Lease(const State& state) : state_(&state), decoder_(state.take_decoder()) {}
+  ~Lease() {
+    if (decoder_) state_->give_back(std::move(decoder_));
+  }
+  Lease(Lease&&) noexcept = default;
+  State::Decoder& operator*() const { return *decoder_; }
+
+ private:
+  const State* state_;
+  std::unique_ptr<State::Decoder> decoder_;
 };
 
 BadFile bad_file_from_name(const std::string& name) {
@@ -116,12 +146,12 @@ Batch ImageFolder::gather(std::span<const int64_t> indices, int64_t rows,
   int64_t* targets = batch.targets.data<int64_t>();
   const State& state = *state_;
   detail::each_in_turn(batch.count, [&] {
-    return [&, decoder = State::Decoder()](int64_t row) mutable {
+    return [&, decoder = Lease(state)](int64_t row) {
       const int64_t index = indices[static_cast<size_t>(row)];
       targets[row] = state.list.labels[static_cast<size_t>(index)];
       float* out = inputs + row * values;
       try {
-        state.decode(decoder, index, key, out);
+        state.decode(*decoder, index, key, out);
       } catch (const OutOfMemory&) {
         throw;
       } catch (const Error& error) {
@@ -144,8 +174,10 @@ void save_classes(const std::string& path, const std::vector<std::string>& class
 
 std::vector<std::string> load_classes(const std::string& path) {
   const std::vector<std::byte> bytes = detail::read_file("load_classes", path);
-  return detail::split_names("load_classes", path,
-                             {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  auto names = detail::split_names("load_classes", path,
+                                   {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  WEFT_CHECK(!names.empty(), "load_classes", path, ": expected names, got an empty file");
+  return names;
 }
 
 }  // namespace weft::data

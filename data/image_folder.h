@@ -75,10 +75,12 @@ class ImageFolder final : public Dataset {
 
  private:
   struct State;
+  class Lease;
   Ref<State> state_;
 };
 
-// The names, a line each, so that number = line - 1, written whole or not at all; and back.
+// The names, a line each, so that number = line - 1, written whole or not at all; and back, at
+// least one.
 void save_classes(const std::string& path, const std::vector<std::string>& classes);
 std::vector<std::string> load_classes(const std::string& path);
 

@@ -72,10 +72,8 @@ Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const Epoch
   float* inputs = batch.inputs.data<float>();
   int64_t* targets = batch.targets.data<int64_t>();
   const detail::SampleTransform transform(options_, channels_);
-  // Samples that are resized or turned cost a hundred times those that are copied.
-  const bool heavy = options_.crop != Crop::whole || options_.height != height ||
-                     options_.width != width || options_.rotate > 0;
-  parallel_for(0, batch.count, heavy ? 1 : kGatherGrain, [&](int64_t begin, int64_t end) {
+  const int64_t grain = transform.only_copies(height, width) ? kGatherGrain : 1;
+  parallel_for(0, batch.count, grain, [&](int64_t begin, int64_t end) {
     detail::TransformScratch scratch;
     for (int64_t row = begin; row < end; ++row) {
       const int64_t index = indices[static_cast<size_t>(row)];

@@ -88,6 +88,11 @@ bool SampleTransform::jitters() const {
          options_.hue > 0;
 }
 
+bool SampleTransform::only_copies(int64_t height, int64_t width) const {
+  return options_.crop == Crop::whole && options_.height == height && options_.width == width &&
+         options_.rotate == 0 && options_.translate == 0 && !jitters();
+}
+
 SampleTransform::Motion SampleTransform::draw_motion(Draws& draws) const {
   Motion motion;
   motion.mirror = options_.flip && (draws.bits(Draw::flip) & 1) != 0;

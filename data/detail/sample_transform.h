@@ -25,6 +25,9 @@ class SampleTransform {
   Cut cut(int64_t height, int64_t width, Draws& draws) const {
     return choose_cut(options_, height, width, draws);
   }
+  // Whether samples of so many pixels are copied: a hundredth of the work of resizing, turning or
+  // recolouring them.
+  bool only_copies(int64_t height, int64_t width) const;
   // What a cut shows, into one sample of a batch: [height, width, channels].
   void run(const PixelView& view, Draws& draws, TransformScratch& scratch, float* out) const;
 

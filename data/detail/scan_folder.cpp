@@ -119,6 +119,18 @@ class Scanner {
   std::vector<std::pair<dev_t, ino_t>> around_;  // the folders this one lies in
 };
 
+void check_names(const std::string& root, const std::vector<std::string>& there,
+                 std::vector<std::string> classes) {
+  std::sort(classes.begin(), classes.end());
+  const auto twice = std::adjacent_find(classes.begin(), classes.end());
+  WEFT_CHECK(twice == classes.end(), kOp, "expected different classes, got ", *twice, " twice");
+  for (const std::string& name : there) {
+    WEFT_CHECK(std::binary_search(classes.begin(), classes.end(), name), kOp, "expected the ",
+               classes.size(), " classes given, got the folder ", root, "/", name,
+               ", which is none of them");
+  }
+}
+
 }  // namespace
 
 std::string FolderList::path(int64_t index) const {
@@ -139,11 +151,7 @@ FolderList scan_folder(const std::string& root, const ImageFolderOptions& option
   found.classes = options.classes.empty() ? there : options.classes;
   WEFT_CHECK(!found.classes.empty(), kOp, "expected a folder for each class in ", root,
              ", got none");
-  for (const std::string& name : there) {
-    WEFT_CHECK(std::find(found.classes.begin(), found.classes.end(), name) != found.classes.end(),
-               kOp, "expected the ", found.classes.size(), " classes given, got the folder ", root,
-               "/", name, ", which is none of them");
-  }
+  if (!options.classes.empty()) check_names(root, there, options.classes);
   Scanner scanner(root, found);
   for (size_t i = 0; i < found.classes.size(); ++i) {
     const std::string& name = found.classes[i];

@@ -137,6 +137,7 @@ TEST_F(ImageFolderTest, ValidationTakesTheClassesOfTraining) {
   EXPECT_EQ(same.label(0), 1);
   EXPECT_THAT(failure({.classes = {"a", "b"}}), HasSubstr("/a"));
   EXPECT_THAT(failure({.classes = {"a"}}), HasSubstr("/b, which is none of them"));
+  EXPECT_THAT(failure({.classes = {"b", "a", "b"}}), HasSubstr("b twice"));
 
   const std::string path = root_ / "classes.txt";
   const std::vector<std::string> names = {"10", "2", "Äpfel und Birnen"};
@@ -147,8 +148,10 @@ TEST_F(ImageFolderTest, ValidationTakesTheClassesOfTraining) {
   EXPECT_EQ(load_classes(path), names);  // the old file is still there, and nothing beside it
   write_file(path, test::bytes_of("a\nb\na\n"));
   EXPECT_THAT(test::error_of([&] { load_classes(path); }), HasSubstr("line 3"));
-  write_file(path, test::bytes_of("a\nb"));
-  EXPECT_THROW(load_classes(path), Error);
+  for (const char* text : {"a\nb", "", "a\n\nb\n"}) {
+    write_file(path, test::bytes_of(text));
+    EXPECT_THROW(load_classes(path), Error);
+  }
 }
 
 TEST_F(ImageFolderTest, FoldersWithoutImagesAreNamed) {
