@@ -35,6 +35,18 @@ TEST(WeftBench, StepNamesTheModelAsItsCase) {
   }
 }
 
+TEST(WeftBench, StepShowsItsProfile) {
+  const std::string out = testing::TempDir() + "/weft_bench_profile_" + std::to_string(getpid());
+  const std::string command =
+      std::string(WEFT_BIN_DIR) + "/weft bench step --model mlp --global-batch 8 --profile >" + out;
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  std::ifstream file(out);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const char* part : {"linear backward", "all operators", "outside operators", "fc1 ", "sgd"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  std::remove(out.c_str());
+}
+
 TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
   for (const std::string backend : {"thread", "shm", "gloo"}) {
     const std::string json = testing::TempDir() + "/weft_bench_comm_" + backend + ".jsonl";
@@ -61,13 +73,14 @@ TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
 
 TEST(Programs, RefuseBadValuesWithCodeTwo) {
   for (const char* command :
-       {"weft bench step --model none", "weft bench nothing", "weft bench comm --bytes 10",
-        "weft bench comm --bytes 8,", "weft bench comm --op all_gather --workers 3 --bytes 16",
-        "weft bench comm --backend none", "weft bench comm --backend mpi", "mnist --epochs 0",
-        "mnist --lr x", "mnist --no-such-flag", "mnist --workers 2 --strategy single",
-        "mnist --workers 3 --global-batch 128", "mnist --workers 4 --logical-shards 2",
-        "mnist --logical-shards 8 --accumulate 2", "mnist --dtype f64", "mnist --resume nowhere",
-        "mnist --accumulate 3", "mnist --memory-limit 0"}) {
+       {"weft bench step --model none", "weft bench step --model mlp --workers 2 --profile",
+        "weft bench nothing", "weft bench comm --bytes 10", "weft bench comm --bytes 8,",
+        "weft bench comm --op all_gather --workers 3 --bytes 16", "weft bench comm --backend none",
+        "weft bench comm --backend mpi", "mnist --epochs 0", "mnist --lr x", "mnist --no-such-flag",
+        "mnist --workers 2 --strategy single", "mnist --workers 3 --global-batch 128",
+        "mnist --workers 4 --logical-shards 2", "mnist --logical-shards 8 --accumulate 2",
+        "mnist --dtype f64", "mnist --resume nowhere", "mnist --accumulate 3",
+        "mnist --memory-limit 0"}) {
     EXPECT_EQ(exit_code(command), 2) << command;
   }
 }
