@@ -419,7 +419,7 @@ TEST(Mnist, NamesAndShapes) {
   EXPECT_EQ(mlp->parameter_count(), 101770);
   EXPECT_EQ((*mlp)(zeros({2, 1, 28, 28})).shape(), (Shape{2, 10}));
   EXPECT_EQ((*mlp)(zeros({0, 784})).shape(), (Shape{0, 10}));
-  EXPECT_NE(error_of([] { nn::models::make_mnist_model("rnn"); }).find("mlp or cnn"),
+  EXPECT_NE(error_of([] { nn::models::make_mnist_model("rnn"); }).find("mlp, cnn or norm_cnn"),
             std::string::npos);
 }
 
