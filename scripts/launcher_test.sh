@@ -149,8 +149,9 @@ same_as_uninterrupted() {
     --export "$folder/uninterrupted.safetensors"
   cmp -s <(losses uninterrupted) <(losses "$1") && cmp -s "$folder/uninterrupted.safetensors" "$folder/$1.safetensors"
 }
-# preempted NAME LAUNCHER...: when the launcher gets SIGTERM, the ranks save and end; another launch with --resume auto
-# goes on from there.
+# preempted NAME LAUNCHER...: when the launcher gets SIGTERM (or by what else "preempt" says), the ranks save and end;
+# another launch with --resume auto goes on from there.
+preempt=(kill -TERM)
 preempted() {
   local name=$1 launcher code=0
   shift
@@ -162,7 +163,7 @@ preempted() {
     [ "$(cat "$folder/$name/metrics.jsonl" 2>/dev/null | wc -l)" -lt 5 ] || break
     sleep 0.1
   done
-  kill -TERM "$launcher"
+  if [ "${preempt[0]}" = kill ]; then kill -TERM "$launcher"; else "${preempt[@]}"; fi
   wait "$launcher" || code=$?
   if [ "$code" -eq 0 ] || [ -e "$folder/$name/result.json" ] ||
     ! grep -q '"ending":"ended by a signal"' "$folder/$name/attempts/1/attempt.json" ||
@@ -254,7 +255,9 @@ if [ "$images" = yes ]; then
     same_bits "srun-$backend" srun --overcommit -n 2
   done
 fi
-preempted srun-preempted srun --overcommit -n 2
+# SIGTERM to srun is SIGKILL to its tasks; Slurm's own way to preempt them sends them SIGTERM.
+preempt=(scancel --signal=TERM --name=preempted)
+preempted srun-preempted srun --job-name=preempted --overcommit -n 2
 # Neither a batch script nor a task of one is a rank: the program may start its own.
 printf '#!/bin/sh\nexec %s --workers 2 --run-dir %s/batch\n' "$program" "$folder" >batch.sh
 expect 0 'rank 0 of 2: sum 3, backend shm' sh -c \
