@@ -136,8 +136,8 @@ for group in "${groups[@]}"; do
       ;;
     data)
       # Photographs that weft makes up, the same for both.
-      "$weft" bench data --images "$results/photographs" >/dev/null
-      in_turn "weft${torch_python:+ torch}" data data --threads 1 --images "$results/photographs"
+      "$weft" bench data --photographs "$results/photographs" >/dev/null
+      in_turn "weft${torch_python:+ torch}" data data --threads 1 --photographs "$results/photographs"
       rm -rf "$results/photographs"
       ;;
   esac

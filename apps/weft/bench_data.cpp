@@ -6,6 +6,8 @@
 #include "data/loader.h"
 #include "weft.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -23,22 +25,35 @@ class BenchData final : public Bench {
               "Batches of MNIST-like images from memory (gathering alone, and the whole loader), "
               "and of photographs from JPEG files (decoding, also with random-resized-crop, flip "
               "and normalising, and the whole loader). Times are for one image.") {
-    line->add("--data", folder_, "folder with IDX files; empty for made-up images");
+    line->add("--data", folder_,
+              "folder with IDX files, or of image files, a folder a class; empty for made-up ones");
     line->add("--global-batch", batch_, "samples of a batch from memory", 1, 1 << 20);
-    line->add("--images", images_,
-              "folder of image files, a folder a class; made-up photographs are written there if "
-              "it is not there, and to a temporary folder by default");
+    line->add("--photographs", photographs_,
+              "where made-up photographs are kept: written if the folder is not there; empty for a "
+              "temporary one");
     line->add("--image-size", size_, "pixels a side of a decoded image", 1, 4096);
   }
 
   std::optional<int> run(std::vector<BenchRow>& rows) override {
-    bench_memory(rows);
-    const Photographs photographs(images_);
-    bench_files(photographs.folder(), rows);
+    const bool given = !folder_.empty();
+    const bool idx = given && has_idx(folder_);
+    if (given && !photographs_.empty() && !idx)
+      return line->reject("expected --data with image files or --photographs, got both");
+    if (!given || idx) bench_memory(rows);
+    if (given && !idx) {
+      bench_files(folder_, rows);
+    } else {
+      bench_files(Photographs(photographs_).folder(), rows);
+    }
     return std::nullopt;
   }
 
  private:
+  static bool has_idx(const std::string& folder) {
+    const std::string name = folder + "/train-images-idx3-ubyte";
+    return access(name.c_str(), F_OK) == 0 || access((name + ".gz").c_str(), F_OK) == 0;
+  }
+
   void bench_memory(std::vector<BenchRow>& rows) const {
     const data::Images images = folder_.empty() ? made_up() : data::read_mnist(folder_, true);
     std::vector<int64_t> indices;
@@ -52,7 +67,7 @@ class BenchData final : public Bench {
       while (loader.next()) {
       }
     });
-    rows.push_back(row("pipeline", epoch / static_cast<double>(images.size())));
+    rows.push_back(row("gather_pipeline", epoch / static_cast<double>(images.size())));
   }
 
   void bench_files(const std::string& folder, std::vector<BenchRow>& rows) const {
@@ -86,7 +101,7 @@ class BenchData final : public Bench {
     }
     rows.push_back(row("decode", median(whole)));
     rows.push_back(row("decode_to_tensor", median(cut)));
-    rows.push_back(row("decode_pipeline", median(loaded)));
+    rows.push_back(row("pipeline", median(loaded)));
   }
 
   // By one thread, as libjpeg does it.
@@ -132,7 +147,7 @@ class BenchData final : public Bench {
   }
 
   std::string folder_;
-  std::string images_;
+  std::string photographs_;
   int64_t batch_ = 128;
   int64_t size_ = 224;
 };

@@ -79,7 +79,21 @@ void make_taps(int64_t count, double start, double length, int64_t size, bool mi
 template <int N, bool kAdd>
 void blend_rows(const uint8_t* rows, int64_t stride, const float* weights, int64_t count,
                 float* __restrict line) {
-  for (int64_t i = 0; i < count; ++i) {
+  int64_t i = 0;
+#if defined(__AVX2__) && defined(__FMA__)
+  // The compiler's own way from bytes to floats takes twice as many instructions.
+  for (; i + 8 <= count; i += 8) {
+    __m256 sum = kAdd ? _mm256_loadu_ps(line + i) : _mm256_setzero_ps();
+    for (int k = 0; k < N; ++k) {
+      const __m128i bytes =
+          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rows + k * stride + i));
+      sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+                            _mm256_set1_ps(weights[k]), sum);
+    }
+    _mm256_storeu_ps(line + i, sum);
+  }
+#endif
+  for (; i < count; ++i) {
     float sum = kAdd ? line[i] : 0.0f;
     for (int k = 0; k < N; ++k)
       sum = multiply_add(static_cast<float>(rows[k * stride + i]), weights[k], sum);

@@ -4,7 +4,7 @@
 usage: torch_peer.py op     --threads N [--case NAME]
        torch_peer.py step   --threads N --model mlp|cnn|resnet18|resnet20|resnet50 --global-batch N [--dtype bf16]
        torch_peer.py optim  --threads N --optimizer sgd|adamw --parameters N
-       torch_peer.py data   --threads 1 --images DIR
+       torch_peer.py data   --threads 1 --photographs DIR
        torch_peer.py stream --threads N
 each with --json FILE. PyTorch is given its best configuration: channels-last images, fused optimizers; images are
 decoded by torchvision, or by Pillow where that is missing; residual networks run eagerly and compiled, of which the
@@ -246,9 +246,9 @@ def pillow_image(size):
 
 
 def bench_data(emit, arguments):
-    files = sorted(pathlib.Path(arguments.images or ".").glob("*/*.jpg"))
+    files = sorted(pathlib.Path(arguments.photographs or ".").glob("*/*.jpg"))
     if not files:
-        print("torch_peer: expected --images to name a folder with CLASS/*.jpg", file=sys.stderr)
+        print("torch_peer: expected --photographs to name a folder with CLASS/*.jpg", file=sys.stderr)
         sys.exit(3)
     try:
         make = torchvision_image(arguments.image_size or 224)
@@ -286,7 +286,7 @@ def main():
     parser.add_argument("--global-batch", type=int, default=64)
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--parameters", type=int, default=25_000_000)
-    parser.add_argument("--images", metavar="DIR")
+    parser.add_argument("--photographs", metavar="DIR")
     parser.add_argument("--image-size", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
