@@ -101,7 +101,10 @@ class BenchStep final : public Bench {
     dist::ParallelOptions options{.strategy = strategy_};
     if (dtype_ != "f32") options.parameter_dtype = dtype_from_name(dtype_);
     if (strategy_ == "fsdp" && model_ == "gpt") options.wrap.types = {"TransformerBlock"};
-    if (strategy_ == "fsdp" && is_resnet()) options.wrap.types = {"BasicBlock", "Bottleneck"};
+    if (strategy_ == "fsdp" && is_resnet()) {
+      options.wrap.types = {nn::models::resnet_plan(model_).bottleneck ? "Bottleneck"
+                                                                       : "BasicBlock"};
+    }
     dist::Parallel parallel(*work.model, comm, options);
     const auto optimizer = step_by(parallel.parameters());
     std::optional<optim::LossScaler> scaler;

@@ -82,7 +82,7 @@ TEST(ResNet, BottlenecksStrideInTheMiddle) {
 TEST(ResNet, StartsFromHesVarianceAndGainsOfOneOrZero) {
   manual_seed(5);
   const auto model = make_resnet("resnet18", {.zero_init_residual = true});
-  const Tensor& weight = model->layer4[1].parameters()[0];
+  const Tensor weight = model->layer4[1].parameters()[0];
   const double fan_out = static_cast<double>(nn::init::fans(weight.shape()).out);
   EXPECT_NEAR(stddev(weight).item(), std::sqrt(2 / fan_out), 0.02 * std::sqrt(2 / fan_out));
   EXPECT_NEAR(mean(weight).item(), 0, 1e-3);

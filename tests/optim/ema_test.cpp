@@ -52,7 +52,7 @@ TEST(Ema, SwapsAndSwapsBack) {
     const Tensor expected = (first + to(then, f64)) * 0.5;
     EXPECT_LT(max(abs(to(layer.weight.detach(), f64) - expected)).item(),
               2 * test::tolerance_of(dtype))
-        << dtype;
+        << to_string(dtype);
     ema.swap();
     EXPECT_EQ(max(abs(to(layer.weight.detach(), f64) - to(then, f64))).item(), 0);
     EXPECT_EQ(ema.averages()[0].tensor.dtype(), dtype == f64 ? f64 : f32);
