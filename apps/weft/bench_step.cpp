@@ -75,10 +75,9 @@ class BenchStep final : public Bench {
       return measure_on(*alone);
     }
     if (strategy_ == "single") return measure();
-    return measure_on_processes({.workers = static_cast<int>(workers_)}, 1,
-                                [&](dist::Communicator& comm) {
-                                  return std::vector<double>{measure_on(comm)};
-                                })
+    return measure_on_processes(
+               {.workers = static_cast<int>(workers_)}, 1,
+               [&](dist::Communicator& comm) { return std::vector<double>{measure_on(comm)}; })
         .front();
   }
 
@@ -172,8 +171,7 @@ class BenchStep final : public Bench {
     const int64_t side = image_size_ > 0 ? image_size_ : plan.image_size;
     Work work;
     work.model = nn::models::make_resnet(model_, {.classes = classes});
-    const Tensor images =
-        to(channels_last(randn({rows, 3, side, side})), dtype_from_name(dtype_));
+    const Tensor images = to(channels_last(randn({rows, 3, side, side})), dtype_from_name(dtype_));
     const Tensor targets = randint(0, classes, {rows});
     work.loss = [images, targets](nn::Module& model) {
       return cross_entropy(model(images), targets);
