@@ -63,7 +63,7 @@ class Profiler {
 namespace detail {
 // Of the initial thread-local model: read without a call.
 extern thread_local constinit Profiler* t_profiler __attribute__((tls_model("initial-exec")));
-}  // namespace detail
+}
 
 // That of the calling thread, or null.
 inline Profiler* current_profiler() {

@@ -86,8 +86,8 @@ ChannelPair sum_rows(const ChannelRows& shape, const SumBlock& sum_block, const 
   return result;
 }
 
-// Rows that share a visit of the sums, which live in memory. Long rows are read one after the
-// other: memory delivers a single stream about twice as fast as four that lie close together.
+// Rows that share a visit of the sums, which live in memory. Long rows are read one after the other:
+// memory delivers a single stream about twice as fast as four that lie close together.
 constexpr int64_t kLongRow = 64;  // channels
 constexpr int64_t kShared = 4;
 
@@ -186,8 +186,8 @@ ChannelPair gradient_sums(const Tensor& g, const Tensor& dead, const Tensor& x, 
             product[i] = h[i] * apart.template operator()<V>(r + i, c);
           }
           store(first + c, load<V>(first + c) + ((h[0] + h[1]) + (h[2] + h[3])));
-          store(second + c,
-                load<V>(second + c) + ((product[0] + product[1]) + (product[2] + product[3])));
+          store(second + c, load<V>(second + c) +
+                                ((product[0] + product[1]) + (product[2] + product[3])));
         });
   };
   const auto fold = [](Sums into, const auto* first, const auto* second, int64_t, int64_t,
