@@ -389,8 +389,7 @@ void Checkpointer::add(optim::Scheduler& scheduler) {
   impl_->scheduler = &scheduler;
 }
 void Checkpointer::add(const optim::Ema& averages) {
-  WEFT_CHECK(!impl_->parts.ema, "checkpoint",
-             "expected one set of moving averages, got a second");
+  WEFT_CHECK(!impl_->parts.ema, "checkpoint", "expected one set of moving averages, got a second");
   impl_->parts.ema = &averages;
   for (NamedTensor& named : averages.replicated())
     impl_->parts.tensors.push_back({"ema_" + named.name, named.tensor});

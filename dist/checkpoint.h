@@ -16,8 +16,8 @@
 // checkpoint of any strategy on any number of ranks is loaded under any other, and each rank reads
 // its own ranges only. Every byte that is read is checked against its CRC32C.
 //
-// Saved: parameters and buffers of the model, state of the optimizer, position of a Scheduler, moving
-// averages, the seed of this thread's random_state(), the tensors that are added, and a
+// Saved: parameters and buffers of the model, state of the optimizer, position of a Scheduler,
+// moving averages, the seed of this thread's random_state(), the tensors that are added, and a
 // TrainingProgress. The
 // manifest has a digest of all that (but for notes), which does not depend on strategy or ranks.
 //

@@ -20,12 +20,13 @@ namespace weft::optim {
 
 struct EmaOptions {
   double decay = 0.999;
-  // Begins with smaller decays, so that the first weights are soon forgotten: update n, from 0, uses
-  // min(decay, (1 + n) / (10 + n)).
+  // Begins with smaller decays, so that the first weights are soon forgotten: update n, from 0,
+  // uses min(decay, (1 + n) / (10 + n)).
   bool warm_up = true;
 };
 
-// Belongs to one thread; all ranks call the same. Parameters, and buffers if given, must outlive it.
+// Belongs to one thread; all ranks call the same. Parameters, and buffers if given, must outlive
+// it.
 class Ema {
  public:
   // Averages start as the values that there are. `buffers`, such as the statistics of BatchNorm,

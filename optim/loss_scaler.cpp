@@ -29,15 +29,15 @@ Tensor number(T value) {
 }  // namespace
 
 LossScaler::LossScaler(const LossScalerOptions& options) : options_(options) {
-  WEFT_CHECK(options.smallest > 0 && options.smallest <= options.scale &&
-                 options.scale <= options.largest,
-             "loss_scaler", "expected a scale within [", options.smallest, ", ", options.largest,
-             "], got ", options.scale);
-  WEFT_CHECK(options.growth >= 1 && options.backoff > 0 && options.backoff < 1 &&
-                 options.interval >= 1,
-             "loss_scaler",
-             "expected a growth of 1 or more, a backoff below 1 and an interval of steps, got ",
-             options.growth, ", ", options.backoff, " and ", options.interval);
+  WEFT_CHECK(
+      options.smallest > 0 && options.smallest <= options.scale && options.scale <= options.largest,
+      "loss_scaler", "expected a scale within [", options.smallest, ", ", options.largest,
+      "], got ", options.scale);
+  WEFT_CHECK(
+      options.growth >= 1 && options.backoff > 0 && options.backoff < 1 && options.interval >= 1,
+      "loss_scaler",
+      "expected a growth of 1 or more, a backoff below 1 and an interval of steps, got ",
+      options.growth, ", ", options.backoff, " and ", options.interval);
   const CategoryScope scope(Category::optimizer);
   scale_ = number(options.scale);
   good_steps_ = number(int64_t{0});
@@ -76,11 +76,10 @@ bool LossScaler::unscale(const Parameters& parameters) {
   std::vector<std::atomic<bool>> overflowed(gradients.size());
   blocks.parallel([&](size_t run, int64_t begin, int64_t end) {
     const Tensor& gradient = gradients[run];
-    const bool finite =
-        gradient.dtype() == f64
-            ? scale_values(gradient.data<double>() + begin, end - begin, inverse)
-            : scale_values(gradient.data<float>() + begin, end - begin,
-                           static_cast<float>(inverse));
+    const bool finite = gradient.dtype() == f64
+                            ? scale_values(gradient.data<double>() + begin, end - begin, inverse)
+                            : scale_values(gradient.data<float>() + begin, end - begin,
+                                           static_cast<float>(inverse));
     if (!finite) overflowed[run] = true;
   });
   std::vector<double> wrong(sharding ? sharding->all().size() : list.size());

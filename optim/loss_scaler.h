@@ -1,5 +1,5 @@
-// Dynamic loss scaling for training in f16, whose gradients would vanish below 6e-8 (Micikevicius et
-// al., "Mixed precision training", ICLR 2018, §3.2): the loss is multiplied by a scale before
+// Dynamic loss scaling for training in f16, whose gradients would vanish below 6e-8 (Micikevicius
+// et al., "Mixed precision training", ICLR 2018, §3.2): the loss is multiplied by a scale before
 // backward and the gradients are divided by it after. A step whose gradients have overflowed is
 // skipped and the scale falls; after many steps that have not, it rises.
 //
@@ -21,9 +21,9 @@ namespace weft::optim {
 
 // Powers of two change no mantissa.
 struct LossScalerOptions {
-  double scale = 65536;   // to begin with
-  double growth = 2;      // after `interval` steps in a row that were not skipped
-  double backoff = 0.5;   // after one that was
+  double scale = 65536;  // to begin with
+  double growth = 2;     // after `interval` steps in a row that were not skipped
+  double backoff = 0.5;  // after one that was
   int64_t interval = 2000;
   double largest = 16777216;
   // Gradients that are not finite at so small a scale are not its doing: an error.

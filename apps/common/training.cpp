@@ -120,22 +120,22 @@ class Training {
         if (task_.has_finish()) task_.finish(directory_ ? &*directory_ : nullptr);
       });
     }
-    const RunResult result{.app = names_.app,
-                           .steps = step_,
-                           .epochs = flags_.epochs,
-                           .train_loss = last_epoch_loss_,
-                           .test_loss = evaluation_.loss,
-                           .test_accuracy = evaluation_.accuracy,
-                           .test_top5 = evaluation_.top5,
-                           .loss_scale = scaler_ ? std::optional(scaler_->scale()) : std::nullopt,
-                           .skipped_steps = scaler_ ? scaler_->skipped() : 0,
-                           .images_per_second = rate(),
-                           .wall_seconds = clock_seconds() - start_,
-                           .restarts = session_.restarts(),
-                           .parameters = parameter_elements(),
-                           .state = parallel_.state_bytes(),
-                           .optimizer_bytes =
-                               optimizer_->state_bytes() + (ema_ ? ema_->state_bytes() : 0)};
+    const RunResult result{
+        .app = names_.app,
+        .steps = step_,
+        .epochs = flags_.epochs,
+        .train_loss = last_epoch_loss_,
+        .test_loss = evaluation_.loss,
+        .test_accuracy = evaluation_.accuracy,
+        .test_top5 = evaluation_.top5,
+        .loss_scale = scaler_ ? std::optional(scaler_->scale()) : std::nullopt,
+        .skipped_steps = scaler_ ? scaler_->skipped() : 0,
+        .images_per_second = rate(),
+        .wall_seconds = clock_seconds() - start_,
+        .restarts = session_.restarts(),
+        .parameters = parameter_elements(),
+        .state = parallel_.state_bytes(),
+        .optimizer_bytes = optimizer_->state_bytes() + (ema_ ? ema_->state_bytes() : 0)};
     if (trace_) trace_->write(flags_.trace);
     if (profile_) write_profile();
     write_result(directory_ ? &*directory_ : nullptr, result, flags_, session_.clock(), comm_);

@@ -51,8 +51,7 @@ std::unique_ptr<data::Images> owned(data::Images images) {
 }
 
 ImageData synthetic_data(const ResNetAppOptions& o) {
-  const int64_t side =
-      o.image_size > 0 ? o.image_size : nn::models::resnet_plan(o.arch).image_size;
+  const int64_t side = o.image_size > 0 ? o.image_size : nn::models::resnet_plan(o.arch).image_size;
   const auto make = [&](int64_t size, uint64_t seed) {
     return std::make_unique<data::Synthetic>(size, Shape{3, side, side}, o.synthetic_classes, seed);
   };
@@ -151,8 +150,7 @@ ImageData found_data(const ResNetAppOptions& o) {
 ImageData read_image_data(const ResNetAppOptions& options) {
   ImageData data = options.synthetic ? synthetic_data(options) : found_data(options);
   const Shape shape = data.images->sample_shape();
-  WEFT_CHECK(data.images->size() > 0 && data.test->size() > 0 &&
-                 shape == data.test->sample_shape(),
+  WEFT_CHECK(data.images->size() > 0 && data.test->size() > 0 && shape == data.test->sample_shape(),
              "resnet", "expected training and test images of one size, got ", data.images->size(),
              " of ", shape, " and ", data.test->size(), " of ", data.test->sample_shape());
   if (options.mixup > 0 || options.cutmix > 0) {

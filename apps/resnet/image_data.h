@@ -13,7 +13,7 @@ namespace weft::app {
 struct ImageData {
   std::string name;  // for the headline
   int64_t classes = 0;
-  std::vector<std::string> class_names = {};  // where folders name them
+  std::vector<std::string> class_names = {};   // where folders name them
   std::unique_ptr<data::Dataset> images = {};  // to train on
   std::unique_ptr<data::Dataset> mixed = {};   // the same with others mixed in, if asked for
   std::unique_ptr<data::Dataset> test = {};

@@ -94,9 +94,9 @@ void apply_recipe(const CommandLine& line, ResNetAppOptions& options) {
   unless_given("--epochs", common.epochs, recipe.epochs);
   unless_given("--global-batch", common.global_batch, recipe.batch);
   unless_given("--optimizer", common.optimizer, recipe.optimizer);
-  unless_given("--lr", common.lr,
-               recipe.lr * static_cast<double>(common.global_batch) /
-                   static_cast<double>(recipe.lr_batch));
+  unless_given(
+      "--lr", common.lr,
+      recipe.lr * static_cast<double>(common.global_batch) / static_cast<double>(recipe.lr_batch));
   unless_given("--schedule", options.schedule, recipe.schedule);
   unless_given("--warmup-epochs", options.warmup_epochs,
                options.schedule == "one_cycle" ? 0 : recipe.warmup);
@@ -139,7 +139,8 @@ std::optional<int> check(const CommandLine& line, ResNetAppOptions& options) {
   if (line.given("--milestones") && options.schedule != "step")
     return line.reject("--milestones: expected --schedule step, got " + options.schedule);
   if (options.warmup_epochs > 0 && options.schedule == "one_cycle")
-    return line.reject("--warmup-epochs: expected none with --schedule one_cycle, which has its own");
+    return line.reject(
+        "--warmup-epochs: expected none with --schedule one_cycle, which has its own");
   for (const char* flag : {"--synthetic-samples", "--classes"}) {
     if (line.given(flag) && !options.synthetic)
       return line.reject(std::string(flag) + ": expected --synthetic beside it");
@@ -160,12 +161,13 @@ std::optional<int> check(const CommandLine& line, ResNetAppOptions& options) {
 std::optional<int> parse_options(int argc, char** argv, ResNetAppOptions& options) {
   options.common.data = kFashionMnist;
   options.common.run_dir = "runs/resnet";
-  CommandLine line("resnet",
-                   "Trains residual networks on images or on synthetic ones. --data is a folder with "
-                   "IDX files (by default Fashion-MNIST), CIFAR's binary files, train.pack and "
-                   "val.pack (weft data pack), or the folders train and val with a folder for each "
-                   "class. Values that are not given are those of the preset; its learning rate is "
-                   "scaled by --global-batch.");
+  CommandLine line(
+      "resnet",
+      "Trains residual networks on images or on synthetic ones. --data is a folder with "
+      "IDX files (by default Fashion-MNIST), CIFAR's binary files, train.pack and "
+      "val.pack (weft data pack), or the folders train and val with a folder for each "
+      "class. Values that are not given are those of the preset; its learning rate is "
+      "scaled by --global-batch.");
   line.add_choice("--preset", options.preset,
                   {"none", "imagenet", "imagenet-cosine", "imagenet-lars", "cifar", "fashion"},
                   "recipe");
@@ -201,16 +203,18 @@ std::optional<int> parse_options(int argc, char** argv, ResNetAppOptions& option
            "move training images by up to so many pixels: a random crop of the padded image", 0,
            1 << 14);
   line.add("--erase", options.erase, "probability of random erasing", 0.0, 1.0);
-  line.add("--mixup", options.mixup, "blend training images: mixup's alpha, 0 for none", 0.0, 100.0);
+  line.add("--mixup", options.mixup, "blend training images: mixup's alpha, 0 for none", 0.0,
+           100.0);
   line.add("--cutmix", options.cutmix, "paste parts of others: cutmix's alpha, 0 for none", 0.0,
            100.0);
   line.add_choice("--bad-files", options.bad_files, {"fail", "skip", "zero"},
                   "image files that cannot be read: stop, count for nothing, or are black");
   line.add("--data-threads", options.data_threads, "threads of a rank that prepare batches", 1,
            4096);
-  line.add_choice("--tail", options.tail, {"drop", "mask"},
-                  "an epoch's last samples when they do not fill a batch: left out, or a batch with "
-                  "empty rows, which BatchNorm sees");
+  line.add_choice(
+      "--tail", options.tail, {"drop", "mask"},
+      "an epoch's last samples when they do not fill a batch: left out, or a batch with "
+      "empty rows, which BatchNorm sees");
   add_common_flags(line, options.common);
   if (const auto code = line.parse(argc, argv)) return code;
   apply_recipe(line, options);

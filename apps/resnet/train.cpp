@@ -46,7 +46,9 @@ class ResNetTask final : public Task {
   int64_t evaluation_batch() const override {
     return data_.test->sample_shape().numel() > 3 * 64 * 64 ? 50 : 500;
   }
-  std::vector<std::string> unit_types() const override { return {"BasicBlock", "Bottleneck"}; }
+  std::vector<std::string> unit_types() const override {
+    return {nn::models::resnet_plan(options_.arch).bottleneck ? "Bottleneck" : "BasicBlock"};
+  }
   std::vector<std::pair<std::string, std::string>> metadata() const override {
     return {{"arch", options_.arch}};
   }

@@ -12,8 +12,7 @@ class BenchOptim final : public Bench {
  public:
   explicit BenchOptim(CommandLine& bench)
       : Bench(bench, "optim", "One step of an optimizer over 160 tensors.") {
-    line->add_choice("--optimizer", optimizer_, optimizer_names(),
-                     "optimizer");
+    line->add_choice("--optimizer", optimizer_, optimizer_names(), "optimizer");
     line->add("--parameters", parameters_, "parameters in all", kTensors, int64_t{1} << 34);
   }
 
@@ -28,9 +27,10 @@ class BenchOptim final : public Bench {
     const auto optimizer =
         make_optimizer(tensors, {.name = optimizer_, .lr = 1e-3, .adapt_vectors = true});
     // f32 values read and written for each parameter.
-    double words = 7;  // adam, adamw: read parameter, gradient, two moments; write all but the gradient
+    double words =
+        7;  // adam, adamw: read parameter, gradient, two moments; write all but the gradient
     if (optimizer_ == "sgd") words = 5;
-    if (optimizer_ == "lars") words = 7;  // as sgd, after a first pass: parameter and gradient
+    if (optimizer_ == "lars") words = 7;   // as sgd, after a first pass: parameter and gradient
     if (optimizer_ == "lamb") words = 11;  // as adamw, after a first pass that reads all four
     const double seconds = median_seconds(9, 2, [&] { optimizer->step(); });
     const double bytes = words * 4 * static_cast<double>(parameters_ / kTensors * kTensors);

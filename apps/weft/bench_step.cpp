@@ -83,10 +83,9 @@ class BenchStep final : public Bench {
       return measure_on(*alone);
     }
     if (strategy_ == "single") return measure();
-    return measure_on_processes({.workers = static_cast<int>(workers_)}, 1,
-                                [&](dist::Communicator& comm) {
-                                  return std::vector<double>{measure_on(comm)};
-                                })
+    return measure_on_processes(
+               {.workers = static_cast<int>(workers_)}, 1,
+               [&](dist::Communicator& comm) { return std::vector<double>{measure_on(comm)}; })
         .front();
   }
 
@@ -119,7 +118,10 @@ class BenchStep final : public Bench {
     dist::ParallelOptions options{.strategy = strategy_};
     if (dtype_ != "f32") options.parameter_dtype = dtype_from_name(dtype_);
     if (strategy_ == "fsdp" && model_ == "gpt") options.wrap.types = {"TransformerBlock"};
-    if (strategy_ == "fsdp" && is_resnet()) options.wrap.types = {"BasicBlock", "Bottleneck"};
+    if (strategy_ == "fsdp" && is_resnet()) {
+      options.wrap.types = {nn::models::resnet_plan(model_).bottleneck ? "Bottleneck"
+                                                                       : "BasicBlock"};
+    }
     dist::Parallel parallel(*work.model, comm, options);
     const auto optimizer = step_by(parallel.parameters());
     std::optional<optim::LossScaler> scaler;
@@ -187,8 +189,7 @@ class BenchStep final : public Bench {
     const int64_t side = image_size_ > 0 ? image_size_ : plan.image_size;
     Work work;
     work.model = nn::models::make_resnet(model_, {.classes = classes});
-    const Tensor images =
-        to(channels_last(randn({rows, 3, side, side})), dtype_from_name(dtype_));
+    const Tensor images = to(channels_last(randn({rows, 3, side, side})), dtype_from_name(dtype_));
     const Tensor targets = randint(0, classes, {rows});
     work.loss = [images, targets](nn::Module& model) {
       return cross_entropy(model(images), targets);

@@ -1,7 +1,7 @@
-// Residual networks (He et al., "Deep residual learning for image recognition", CVPR 2016), with the
-// parameter and buffer names of torchvision, so that a safetensors export of its weights loads by
-// name: "conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight",
-// "fc.bias", …
+// Residual networks (He et al., "Deep residual learning for image recognition", CVPR 2016), with
+// the parameter and buffer names of torchvision, so that a safetensors export of its weights loads
+// by name: "conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight",
+// "layer2.0.downsample.0.weight", "fc.bias", …
 //
 //   auto model = nn::models::resnet50(1000);
 //   const auto small = nn::models::make_resnet("resnet20", {.channels = 1, .classes = 10});
@@ -26,13 +26,13 @@ enum class Shortcut : uint8_t {
 
 // A network's plan.
 struct ResNetPlan {
-  bool bottleneck = false;         // blocks of 1×1, 3×3, 1×1 convolutions; else of two 3×3
-  std::vector<int64_t> blocks;     // of each stage; from the second stage on the first has stride 2
-  int64_t width = 64;              // channels of the first stage's 3×3; each next has twice as many
-  int64_t widening = 1;            // of a bottleneck's 3×3 (Zagoruyko & Komodakis 2016)
-  bool small_images = false;       // a stem of one 3×3; else a 7×7 of stride 2 and a pooling
+  bool bottleneck = false;      // blocks of 1×1, 3×3, 1×1 convolutions; else of two 3×3
+  std::vector<int64_t> blocks;  // of each stage; from the second stage on the first has stride 2
+  int64_t width = 64;           // channels of the first stage's 3×3; each next has twice as many
+  int64_t widening = 1;         // of a bottleneck's 3×3 (Zagoruyko & Komodakis 2016)
+  bool small_images = false;    // a stem of one 3×3; else a 7×7 of stride 2 and a pooling
   Shortcut shortcut = Shortcut::projection;
-  int64_t image_size = 224;        // side of the images that it was published for
+  int64_t image_size = 224;  // side of the images that it was published for
 };
 
 // resnet18, 34, 50, 101, 152: those of torchvision, "v1.5": a bottleneck's stride is in its 3×3.
@@ -80,8 +80,8 @@ class Bottleneck final : public Module {
   Sequential downsample;
 };
 
-// Images [N, channels, H, W] to logits [N, classes]. Convolutions start from N(0, 2 / fan out) (He et
-// al. 2015, equation 15), BatchNorm from 1 and 0, the last layer from Linear's default: as in
+// Images [N, channels, H, W] to logits [N, classes]. Convolutions start from N(0, 2 / fan out) (He
+// et al. 2015, equation 15), BatchNorm from 1 and 0, the last layer from Linear's default: as in
 // torchvision.
 class ResNet final : public Module {
  public:

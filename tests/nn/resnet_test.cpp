@@ -19,9 +19,8 @@ using nn::models::make_resnet;
 // 0.85 and 1.7 M in table 6 of the paper.
 TEST(ResNet, ParametersAreAsManyAsPublished) {
   const std::vector<std::pair<std::string, int64_t>> published = {
-      {"resnet18", 11'689'512},        {"resnet34", 21'797'672},
-      {"resnet50", 25'557'032},        {"resnet101", 44'549'160},
-      {"resnet152", 60'192'808},       {"wide_resnet50_2", 68'883'240},
+      {"resnet18", 11'689'512},          {"resnet34", 21'797'672},  {"resnet50", 25'557'032},
+      {"resnet101", 44'549'160},         {"resnet152", 60'192'808}, {"wide_resnet50_2", 68'883'240},
       {"wide_resnet101_2", 126'886'696},
   };
   const std::vector<std::pair<std::string, int64_t>> small = {
@@ -82,7 +81,7 @@ TEST(ResNet, BottlenecksStrideInTheMiddle) {
 TEST(ResNet, StartsFromHesVarianceAndGainsOfOneOrZero) {
   manual_seed(5);
   const auto model = make_resnet("resnet18", {.zero_init_residual = true});
-  const Tensor& weight = model->layer4[1].parameters()[0];
+  const Tensor weight = model->layer4[1].parameters()[0];
   const double fan_out = static_cast<double>(nn::init::fans(weight.shape()).out);
   EXPECT_NEAR(stddev(weight).item(), std::sqrt(2 / fan_out), 0.02 * std::sqrt(2 / fan_out));
   EXPECT_NEAR(mean(weight).item(), 0, 1e-3);
@@ -106,9 +105,10 @@ TEST(ResNet, PaddedShortcutsTakeEverySecondPixel) {
   for (int64_t c = 0; c < 6; ++c) {
     for (int64_t i = 0; i < 6; ++i) {
       const double expected =
-          c < 2 || c > 3 ? 0 : select(select(select(select(x, 0, 0), 0, c - 2), 0, i / 2 * 2), 0,
-                                      i % 2 * 2)
-                                   .item();
+          c < 2 || c > 3
+              ? 0
+              : select(select(select(select(x, 0, 0), 0, c - 2), 0, i / 2 * 2), 0, i % 2 * 2)
+                    .item();
       EXPECT_EQ(select(select(select(select(y, 0, 0), 0, c), 0, i / 2), 0, i % 2).item(), expected);
     }
   }
