@@ -10,7 +10,7 @@ using testing::Not;
 class Profile : public test::AppRuns {};
 
 TEST_F(Profile, TellsOperatorsAndLayersAndChangesNothing) {
-  const std::string usual = "--checkpoint-every 0 --epochs 1 ";
+  const std::string usual = "--epochs 1 ";
   ASSERT_EQ(start("plain", usual).code, 0);
   ASSERT_EQ(start("ddp", usual + "--workers 2 --profile").code, 0);
   const std::string table = test::read_file(path("ddp/profile.txt"));
@@ -24,7 +24,7 @@ TEST_F(Profile, TellsOperatorsAndLayersAndChangesNothing) {
 
 // The first step does not count.
 TEST_F(Profile, SaysSoWhereThereIsNothingToTell) {
-  ASSERT_EQ(start("run", "--checkpoint-every 0 --steps 1 --profile").code, 0);
+  ASSERT_EQ(start("run", "--steps 1 --profile").code, 0);
   EXPECT_EQ(test::read_file(path("run/profile.txt")), "");
   EXPECT_THAT(test::read_file(path("run/logs/rank-0.log")), HasSubstr("no profile"));
 }
