@@ -38,9 +38,7 @@ class ResNetApp : public testing::Test {
                                    "/export " + flags));
   }
   std::string data() const { return " --data " + folder_ + " "; }
-  Json result() const {
-    return Json::parse(read_file(folder_ + "/run/result.json"));
-  }
+  Json result() const { return Json::parse(read_file(folder_ + "/run/result.json")); }
   // All that must not depend on ranks.
   std::vector<std::string> bits() const {
     std::vector<std::string> bits = column(folder_ + "/run/metrics.jsonl", "loss_bits");

@@ -32,7 +32,9 @@ def noise(salt, count):
 
 
 def fill(model):
-    """Weights of the variance of He's initialiser, gains around 1, biases around 0."""
+    """Weights of the variance of He's initialiser, biases around 0, gains around 1, but for an eighth as the last of
+    each block: with 1 PyTorch's own losses in f32 and in f64 part by a tenth within 20 steps of ResNet-50."""
+    last = ("bn3.weight" if any("bn3" in name for name, _ in model.named_parameters()) else "bn2.weight")
     for salt, (name, parameter) in enumerate(sorted(model.named_parameters())):
         values = noise(1000 + salt, parameter.numel())
         if parameter.dim() == 4:
@@ -42,6 +44,7 @@ def fill(model):
             values = values * np.float32(2 / parameter.shape[1] ** 0.5)
         else:
             values = values * np.float32(0.2) + (1 if name.endswith("weight") else 0)
+            values = values * np.float32(0.125 if name.endswith(last) else 1)
         with torch.no_grad():
             parameter.copy_(values.reshape(parameter.shape))
 

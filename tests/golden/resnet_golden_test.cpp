@@ -22,6 +22,8 @@ void fill(nn::Module& model) {
   auto named = model.named_parameters();
   std::sort(named.begin(), named.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+  const bool bottleneck = std::any_of(
+      named.begin(), named.end(), [](const auto& one) { return one.name.ends_with("bn3.weight"); });
   const NoGrad no_grad;
   for (size_t i = 0; i < named.size(); ++i) {
     const auto& [name, parameter] = named[i];
@@ -33,6 +35,7 @@ void fill(nn::Module& model) {
       values = values * static_cast<float>(2 / std::sqrt(static_cast<double>(parameter.size(1))));
     } else {
       values = values * 0.2f + (name.ends_with("weight") ? 1.0f : 0.0f);
+      if (name.ends_with(bottleneck ? "bn3.weight" : "bn2.weight")) values = values * 0.125f;
     }
     copy_(parameter, reshape(values, parameter.shape()));
   }
