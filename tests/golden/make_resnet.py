@@ -13,22 +13,12 @@ import sys
 import numpy as np
 import torch
 import torch.nn.functional as F
+from hash_noise import noise
 from safetensors.torch import save_file
 from torch_resnet import resnet
 
 STEPS, F64_STEPS, BATCH, CLASSES = 20, 3, 8, 10
 torch.set_num_threads(1)
-
-
-def noise(salt, count):
-    """count numbers in [-0.5, 0.5), exact in f32: a 32-bit hash of (salt, index)."""
-    h = np.arange(count, dtype=np.uint64) + np.uint64(salt) * np.uint64(0x9E3779B9)
-    h &= np.uint64(0xFFFFFFFF)
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        h ^= h >> np.uint64(shift)
-        h = (h * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
-    h ^= h >> np.uint64(16)
-    return torch.from_numpy(((h >> np.uint64(8)).astype(np.float64) / 2**24 - 0.5).astype(np.float32))
 
 
 def fill(model):
