@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-using Body = Function<Tensor(std::span<const Tensor>)>;
+using Recomputed = Function<Tensor(std::span<const Tensor>)>;
 
 thread_local bool t_recomputing = false;
 
@@ -82,7 +82,7 @@ bool recomputing() {
   return t_recomputing;
 }
 
-Tensor recompute(const Body& f, std::span<const Tensor> inputs) {
+Tensor recompute(const Recomputed& f, std::span<const Tensor> inputs) {
   if (!grad_enabled()) return f(inputs);
 
   std::vector<bool> differentiable;

@@ -21,7 +21,6 @@ constexpr int kClasses = kSmallClasses + 8 * 44;
 // Blocks of up to 32 KiB have a cache per thread, which needs no lock.
 constexpr int kThreadClasses = kSmallClasses + 8 * 5;
 constexpr size_t kThreadDepth = 64;
-constexpr int64_t kHugePage = int64_t{2} << 20;
 // More than a process can have; the last class ends far above.
 constexpr int64_t kAddressable = int64_t{1} << 47;
 

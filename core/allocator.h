@@ -7,6 +7,7 @@
 namespace weft {
 
 inline constexpr int64_t kAlignment = 64;
+inline constexpr int64_t kHugePage = int64_t{2} << 20;  // bytes
 
 // A block of at least `bytes`, aligned to 64. Thread safe. Throws OutOfMemory when the system has
 // none left.

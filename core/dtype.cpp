@@ -5,19 +5,19 @@
 
 namespace weft {
 namespace {
-constexpr std::array<std::string_view, 8> kNames = {"bool", "u8",   "i32", "i64",
-                                                    "f16",  "bf16", "f32", "f64"};
+constexpr std::array<std::string_view, 8> kDTypeNames = {"bool", "u8",   "i32", "i64",
+                                                         "f16",  "bf16", "f32", "f64"};
 }
 
 std::string to_string(DType dtype) {
-  return std::string(kNames[static_cast<size_t>(dtype)]);
+  return std::string(kDTypeNames[static_cast<size_t>(dtype)]);
 }
 
 DType dtype_from_name(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  WEFT_CHECK(found != kNames.end(), "dtype",
+  const auto found = std::find(kDTypeNames.begin(), kDTypeNames.end(), name);
+  WEFT_CHECK(found != kDTypeNames.end(), "dtype",
              "expected one of bool u8 i32 i64 f16 bf16 f32 f64, got '", name, "'");
-  return static_cast<DType>(found - kNames.begin());
+  return static_cast<DType>(found - kDTypeNames.begin());
 }
 
 DType promote(DType a, DType b) {

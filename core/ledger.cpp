@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr std::array<const char*, kCategories> kNames = {
+constexpr std::array<const char*, kCategories> kCategoryNames = {
     "parameters", "gradients", "optimizer", "activations", "communication", "data", "other"};
 
 thread_local Ledger* t_ledger = nullptr;
@@ -14,7 +14,7 @@ thread_local Category t_category = Category::activations;
 }  // namespace
 
 std::string to_string(Category category) {
-  return kNames[static_cast<size_t>(category)];
+  return kCategoryNames[static_cast<size_t>(category)];
 }
 
 void Ledger::Count::raise_peak(int64_t now) {
@@ -75,7 +75,7 @@ std::string Ledger::report() const {
     text += line;
   };
   for (int i = 0; i < kCategories; ++i)
-    row(kNames[static_cast<size_t>(i)], counts_[static_cast<size_t>(i)]);
+    row(kCategoryNames[static_cast<size_t>(i)], counts_[static_cast<size_t>(i)]);
   row("total", total_);
   return text;
 }

@@ -7,12 +7,6 @@
 #include <algorithm>
 
 namespace weft {
-namespace {
-
-constexpr int64_t kHugePage = int64_t{2} << 20;
-
-}  // namespace
-
 ReservedMemory::ReservedMemory(int64_t bytes) : bytes_(bytes), ledger_(current_ledger()) {
   WEFT_CHECK(bytes >= 0, "reserved_memory", "expected a size of 0 or more, got ", bytes);
   // Huge pages halve the cost of coming and going; they need addresses on their borders.

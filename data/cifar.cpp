@@ -9,7 +9,7 @@
 namespace weft::data {
 namespace {
 
-constexpr const char* kOp = "read_cifar";
+constexpr const char* kReadCifar = "read_cifar";
 constexpr int64_t kSide = 32;
 constexpr int64_t kPixels = kSide * kSide;
 constexpr int64_t kChannels = 3;
@@ -38,8 +38,8 @@ CifarRecords parse_cifar(std::span<const std::byte> bytes, const std::string& na
   const Layout layout = layout_of(kind);
   const int64_t record = layout.labels + kChannels * kPixels;
   const auto size = static_cast<int64_t>(bytes.size());
-  WEFT_CHECK(size > 0 && size % record == 0, kOp, name, ": expected whole records of ", record,
-             " bytes, got ", size, " bytes");
+  WEFT_CHECK(size > 0 && size % record == 0, kReadCifar, name, ": expected whole records of ",
+             record, " bytes, got ", size, " bytes");
   const int64_t count = size / record;
   const CategoryScope category(Category::data);
   const Shape shape = {count, kChannels, kSide, kSide};
@@ -50,7 +50,7 @@ CifarRecords parse_cifar(std::span<const std::byte> bytes, const std::string& na
   for (int64_t i = 0; i < count; ++i) {
     const auto* from = reinterpret_cast<const uint8_t*>(bytes.data()) + i * record;
     labels[i] = from[layout.label];
-    WEFT_CHECK(labels[i] < layout.classes, kOp, name, " at byte ", i * record + layout.label,
+    WEFT_CHECK(labels[i] < layout.classes, kReadCifar, name, " at byte ", i * record + layout.label,
                ", record ", i, ": expected a label below ", layout.classes, ", got ",
                int{labels[i]});
     from += layout.labels;
@@ -78,7 +78,7 @@ Images read_cifar(const std::string& folder, Cifar kind, bool train, ImageOption
                                                                                          : folder;
   std::vector<std::byte> all;
   for (const std::string& name : names) {
-    const std::vector<std::byte> bytes = detail::read_file(kOp, place + name);
+    const std::vector<std::byte> bytes = detail::read_file(kReadCifar, place + name);
     // Each file by itself, so that an error names it.
     if (names.size() > 1) parse_cifar(bytes, place + name, kind);
     all.insert(all.end(), bytes.begin(), bytes.end());

@@ -14,11 +14,7 @@
 #include <mutex>
 
 namespace weft::data {
-namespace {
-
-constexpr const char* kOp = "image_folder";
-
-}  // namespace
+namespace {}  // namespace
 
 struct ImageFolder::State final : RefCounted {
   State(const std::string& folder, const ImageOptions& images, const ImageFolderOptions& given)
@@ -51,7 +47,7 @@ struct ImageFolder::State final : RefCounted {
 
   void decode(Decoder& with, int64_t index, const EpochKey& key, float* out) const {
     const std::string name = concat({"sample ", index, ", ", path(index)});
-    detail::read_file(kOp, path(index), with.bytes);
+    detail::read_file(detail::kImageFolder, path(index), with.bytes);
     const detail::StoredImage image = with.reader.open(with.bytes, name, options.max_pixels);
     detail::Draws draws(key, index);
     const detail::Cut cut = transform.cut(image.height, image.width, draws);
@@ -66,8 +62,8 @@ struct ImageFolder::State final : RefCounted {
     const std::lock_guard lock(mutex);
     failures.emplace(index, reason);
     const auto count = static_cast<int64_t>(failures.size());
-    WEFT_CHECK(count <= options.bad_limit, kOp, "expected at most ", options.bad_limit,
-               " samples that cannot be read, got one more: ", reason);
+    WEFT_CHECK(count <= options.bad_limit, detail::kImageFolder, "expected at most ",
+               options.bad_limit, " samples that cannot be read, got one more: ", reason);
   }
 
   std::string root;
@@ -98,7 +94,7 @@ BadFile bad_file_from_name(const std::string& name) {
   if (name == "fail") return BadFile::fail;
   if (name == "skip") return BadFile::skip;
   if (name == "zero") return BadFile::zero;
-  throw_error(kOp, {"expected the policy fail, skip or zero, got ", name});
+  throw_error(detail::kImageFolder, {"expected the policy fail, skip or zero, got ", name});
 }
 
 ImageFolder::ImageFolder(const std::string& root, ImageOptions images, ImageFolderOptions options)

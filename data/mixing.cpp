@@ -114,17 +114,17 @@ void blend(const Mix& mix, const Shape& sample, const float* partner, float* out
 }  // namespace
 
 Mixing::Mixing(const Dataset& images, MixingOptions options) : images_(images), options_(options) {
-  constexpr const char* kOp = "mixing";
-  WEFT_CHECK(images.sample_shape().dims() == 3, kOp, "expected images [C, H, W], got samples ",
+  constexpr const char* kMixing = "mixing";
+  WEFT_CHECK(images.sample_shape().dims() == 3, kMixing, "expected images [C, H, W], got samples ",
              images.sample_shape());
-  WEFT_CHECK(options.classes >= 1, kOp, "expected at least one class, got ", options.classes);
+  WEFT_CHECK(options.classes >= 1, kMixing, "expected at least one class, got ", options.classes);
   WEFT_CHECK(options.mixup >= 0 && options.mixup <= 1e3 && options.cutmix >= 0 &&
                  options.cutmix <= 1e3 && options.mixup + options.cutmix > 0,
-             kOp, "expected mixup and cutmix of 0 to 1000, not both 0, got ", options.mixup,
+             kMixing, "expected mixup and cutmix of 0 to 1000, not both 0, got ", options.mixup,
              " and ", options.cutmix);
   WEFT_CHECK(options.probability >= 0 && options.probability <= 1 && options.label_smoothing >= 0 &&
                  options.label_smoothing <= 1,
-             kOp, "expected a probability and a label smoothing in [0, 1], got ",
+             kMixing, "expected a probability and a label smoothing in [0, 1], got ",
              options.probability, " and ", options.label_smoothing);
 }
 

@@ -18,22 +18,23 @@
 namespace weft::data {
 namespace {
 
-constexpr const char* kOp = "packed";
 constexpr int64_t kImagesAtOnce = 64;
 
 // Maps a whole file to be read; `bytes` becomes its size.
 void* map_file(const std::string& path, size_t& bytes) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  WEFT_CHECK(file >= 0, kOp, "expected a readable file, got ", path, ": ", std::strerror(errno));
+  WEFT_CHECK(file >= 0, detail::kPacked, "expected a readable file, got ", path, ": ",
+             std::strerror(errno));
   struct stat status {};
   const bool regular = fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
   bytes = regular ? static_cast<size_t>(status.st_size) : 0;
   void* at = regular ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
   const int reason = errno;
   close(file);
-  WEFT_CHECK(regular, kOp, "expected a file of packed images, got ", path,
+  WEFT_CHECK(regular, detail::kPacked, "expected a file of packed images, got ", path,
              ", which is empty or no file");
-  WEFT_CHECK(at != MAP_FAILED, kOp, path, ": expected to map it, got: ", std::strerror(reason));
+  WEFT_CHECK(at != MAP_FAILED, detail::kPacked, path,
+             ": expected to map it, got: ", std::strerror(reason));
   return at;
 }
 
@@ -41,7 +42,7 @@ void* map_file(const std::string& path, size_t& bytes) {
 
 PackResult pack_folder(const std::string& root, const std::string& path,
                        const PackOptions& options) {
-  WEFT_CHECK(options.crop != Crop::random, kOp,
+  WEFT_CHECK(options.crop != Crop::random, detail::kPacked,
              "expected to cut the whole or the centre, got random");
   const ImageFolder folder(root,
                            {.height = options.height,
@@ -49,7 +50,7 @@ PackResult pack_folder(const std::string& root, const std::string& path,
                             .crop = options.crop,
                             .stddev = 1.0 / 255},  // values are bytes
                            options.folder);
-  detail::FileWriter file(kOp, path);
+  detail::FileWriter file(detail::kPacked, path);
   const std::vector<std::byte> page(detail::kPackedPage);
   file.write(page.data(), page.size());
   std::vector<int32_t> labels;
@@ -79,8 +80,9 @@ PackResult pack_folder(const std::string& root, const std::string& path,
       static_cast<int64_t>(labels.size()), static_cast<int64_t>(folder.classes().size()), {}};
   for (const ImageFolder::Failure& failure : folder.failures())
     result.failures.push_back(failure.reason);
-  WEFT_CHECK(!labels.empty(), kOp, "expected images that can be read in ", root, ", got none");
-  const std::string names = detail::join_names(kOp, folder.classes());
+  WEFT_CHECK(!labels.empty(), detail::kPacked, "expected images that can be read in ", root,
+             ", got none");
+  const std::string names = detail::join_names(detail::kPacked, folder.classes());
   file.write(names.data(), names.size());
   file.write(labels.data(), 4 * labels.size());
   file.write(checksums.data(), 4 * checksums.size());

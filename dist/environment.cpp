@@ -16,7 +16,7 @@
 namespace weft::dist {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostProcesses = 1 << 20;
 constexpr size_t kLongestJob = 64;
 
 // The variables of one launcher.
@@ -41,9 +41,9 @@ bool is_slurm(const Launcher& launcher) {
 }
 constexpr std::array kLaunchers = {kWeft, kTorchrun, kMpirun, kMpiexec, kSrun};
 
-class Reader {
+class EnvironmentReader {
  public:
-  explicit Reader(const GetEnvironment& get) : get_(get) {}
+  explicit EnvironmentReader(const GetEnvironment& get) : get_(get) {}
 
   // Null also where it is empty.
   const char* text(const char* name) const {
@@ -134,18 +134,19 @@ std::string as_job(const std::string& text) {
   return job.substr(0, kLongestJob - mark.size()) + mark;
 }
 
-bool in_slurm_step(const Reader& reader) {
+bool in_slurm_step(const EnvironmentReader& reader) {
   const char* step = reader.text("SLURM_STEP_ID");
   // Batch scripts, allocations' shells and the like are steps numbered from 0xfffffff0 on.
   return step && std::strtoull(step, nullptr, 10) < 0xfffffff0U;
 }
 
-std::optional<int> local_size_of(const Reader& reader, const Launcher& launcher) {
+std::optional<int> local_size_of(const EnvironmentReader& reader, const Launcher& launcher) {
   if (is_slurm(launcher)) {
     for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
       const char* list = reader.text(name);
       if (!list) continue;
-      const auto count = of_host(list, reader.number("SLURM_NODEID", 0, kMostRanks).value_or(0));
+      const auto count =
+          of_host(list, reader.number("SLURM_NODEID", 0, kMostProcesses).value_or(0));
       WEFT_CHECK(count, "environment", "expected ", name,
                  " to count the tasks of host SLURM_NODEID, got '", list, "' for ",
                  reader.shown("SLURM_NODEID"));
@@ -153,22 +154,23 @@ std::optional<int> local_size_of(const Reader& reader, const Launcher& launcher)
     }
     return std::nullopt;
   }
-  return reader.number(launcher.local_size, 1, kMostRanks);
+  return reader.number(launcher.local_size, 1, kMostProcesses);
 }
 
 // What one launcher says; nothing if it has not spoken.
-std::optional<RankEnvironment> ask(const Reader& reader, const Launcher& launcher) {
+std::optional<RankEnvironment> ask(const EnvironmentReader& reader, const Launcher& launcher) {
   if (is_slurm(launcher) && !in_slurm_step(reader)) return std::nullopt;
   const bool of_step = is_slurm(launcher) && reader.text("SLURM_STEP_NUM_TASKS");
-  const auto rank = reader.number(launcher.rank, 0, kMostRanks - 1);
-  const auto size = reader.number(of_step ? "SLURM_STEP_NUM_TASKS" : launcher.size, 1, kMostRanks);
+  const auto rank = reader.number(launcher.rank, 0, kMostProcesses - 1);
+  const auto size =
+      reader.number(of_step ? "SLURM_STEP_NUM_TASKS" : launcher.size, 1, kMostProcesses);
   if (!rank && !size) return std::nullopt;
   WEFT_CHECK(rank && size, "environment", "expected both ", launcher.rank, " and ", launcher.size,
              ", got ", reader.shown(launcher.rank), " and ", reader.shown(launcher.size));
   WEFT_CHECK(*rank < *size, "environment", "expected ", launcher.rank, " to be less than ",
              launcher.size, ", got rank ", *rank, " of ", *size);
 
-  const auto local_rank = reader.number(launcher.local_rank, 0, kMostRanks - 1);
+  const auto local_rank = reader.number(launcher.local_rank, 0, kMostProcesses - 1);
   const auto local_size = local_size_of(reader, launcher);
   RankEnvironment is;
   is.launcher = launcher.name;
@@ -194,7 +196,7 @@ std::optional<RankEnvironment> ask(const Reader& reader, const Launcher& launche
 }
 
 // What makes this launch unlike others, in the launcher's own terms.
-std::string job_of(const Reader& reader, const RankEnvironment& is, int64_t parent) {
+std::string job_of(const EnvironmentReader& reader, const RankEnvironment& is, int64_t parent) {
   if (const char* job = reader.text("WEFT_JOB")) return as_job(job);
   WEFT_CHECK((is.launcher != "weft" && is.launcher != "torchrun") || reader.text("MASTER_PORT"),
              "environment",
@@ -219,7 +221,7 @@ std::string job_of(const Reader& reader, const RankEnvironment& is, int64_t pare
   return as_job(job);
 }
 
-void find_master(const Reader& reader, RankEnvironment& is) {
+void find_master(const EnvironmentReader& reader, RankEnvironment& is) {
   if (const char* address = reader.text("WEFT_MASTER_ADDR")) {
     is.master_address = address;
   } else if (const char* other = reader.text("MASTER_ADDR")) {
@@ -239,7 +241,8 @@ void find_master(const Reader& reader, RankEnvironment& is) {
 }
 
 // Variables by hand or left over in a shell must not hide a launcher that says otherwise.
-void check_against(const RankEnvironment& is, const Reader& reader, const Launcher& other) {
+void check_against(const RankEnvironment& is, const EnvironmentReader& reader,
+                   const Launcher& other) {
   const auto outer = ask(reader, other);
   if (!outer || outer->size == 1) return;
   WEFT_CHECK(is.size > outer->size || (is.size == outer->size && is.rank == outer->rank),
@@ -257,7 +260,7 @@ int processors_of(pid_t process) {
 }  // namespace
 
 RankEnvironment read_environment(const GetEnvironment& get, int64_t parent) {
-  const Reader reader(get);
+  const EnvironmentReader reader(get);
   RankEnvironment is;
   for (const Launcher& launcher : kLaunchers) {
     const auto answer = ask(reader, launcher);

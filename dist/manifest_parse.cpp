@@ -11,11 +11,11 @@
 namespace weft::dist {
 namespace {
 
-class Reader {
+class ManifestReader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  explicit ManifestReader(const std::string& path) : path_(path) {}
 
-  [[noreturn]] void fail(std::initializer_list<Piece> what) const {
+  [[noreturn]] void fail(std::initializer_list<weft::Piece> what) const {
     throw DamagedCheckpoint(concat({"[checkpoint] ", path_, ": expected ", concat(what)}));
   }
 
@@ -72,7 +72,7 @@ class Reader {
   const std::string& path_;
 };
 
-std::vector<std::pair<std::string, std::string>> read_strings(const Reader& reader,
+std::vector<std::pair<std::string, std::string>> read_strings(const ManifestReader& reader,
                                                               const Json& object,
                                                               const char* what) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -81,7 +81,7 @@ std::vector<std::pair<std::string, std::string>> read_strings(const Reader& read
   return pairs;
 }
 
-void read_progress(const Reader& reader, const Json& json, Manifest& manifest) {
+void read_progress(const ManifestReader& reader, const Json& json, Manifest& manifest) {
   TrainingProgress& progress = manifest.progress;
   progress.step = reader.integer(reader.field(json, "step"), "step", 0);
   progress.epoch = reader.integer(reader.field(json, "epoch"), "epoch", 0);
@@ -121,7 +121,7 @@ bool is_plain(const std::string& name) {
          });
 }
 
-void read_files(const Reader& reader, const Json& json, Manifest& manifest) {
+void read_files(const ManifestReader& reader, const Json& json, Manifest& manifest) {
   std::vector<std::string> names;
   int64_t total = 0;
   for (const Json& given : reader.list(reader.field(json, "files"), "files")) {
@@ -142,8 +142,8 @@ void read_files(const Reader& reader, const Json& json, Manifest& manifest) {
     reader.fail({"every file once, got one twice"});
 }
 
-StoredInterval read_interval(const Reader& reader, const Json& given, const StoredTensor& tensor,
-                             const Manifest& manifest) {
+StoredInterval read_interval(const ManifestReader& reader, const Json& given,
+                             const StoredTensor& tensor, const Manifest& manifest) {
   const int64_t width = size_of(tensor.dtype);
   StoredInterval interval;
   interval.begin = reader.integer(reader.field(given, "begin"), "begin", 0, tensor.numel());
@@ -167,7 +167,8 @@ StoredInterval read_interval(const Reader& reader, const Json& given, const Stor
   return interval;
 }
 
-StoredTensor read_tensor(const Reader& reader, const Json& given, const Manifest& manifest) {
+StoredTensor read_tensor(const ManifestReader& reader, const Json& given,
+                         const Manifest& manifest) {
   StoredTensor tensor;
   tensor.name = reader.text(reader.field(given, "name"), "a tensor's name");
   try {
@@ -217,7 +218,7 @@ StoredTensor read_tensor(const Reader& reader, const Json& given, const Manifest
 }
 
 // Every byte of every file belongs to its head or to one interval.
-void check_files(const Reader& reader, const Manifest& manifest) {
+void check_files(const ManifestReader& reader, const Manifest& manifest) {
   struct Place {
     int file;
     int64_t begin, end;
@@ -249,7 +250,7 @@ void check_files(const Reader& reader, const Manifest& manifest) {
 }  // namespace
 
 Manifest parse_manifest_body(std::string_view body, const std::string& path) {
-  const Reader reader(path);
+  const ManifestReader reader(path);
   const auto parsed = Json::try_parse(std::string(body) + "}");
   if (!parsed) reader.fail({"JSON, got a syntax error"});
   const Json& json = *parsed;
@@ -279,7 +280,7 @@ Manifest parse_manifest_body(std::string_view body, const std::string& path) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
-  const Reader reader(path);
+  const ManifestReader reader(path);
   if (text.size() < detail::kManifestTailBytes)
     reader.fail({"a manifest, got ", text.size(), " bytes"});
   const std::string_view body = text.substr(0, text.size() - detail::kManifestTailBytes);

@@ -17,7 +17,7 @@
 namespace weft::dist {
 namespace {
 
-constexpr std::array<const char*, 13> kActions = {
+constexpr std::array<const char*, 13> kActionNames = {
     "make_directory", "create", "write",    "sync",        "close",
     "sync_directory", "rename", "exchange", "remove_file", "remove_directory",
     "open",           "read",   "list"};
@@ -184,7 +184,7 @@ class LocalStorage final : public CheckpointStorage {
 }  // namespace
 
 std::string to_string(StorageAction action) {
-  return kActions[static_cast<size_t>(action)];
+  return kActionNames[static_cast<size_t>(action)];
 }
 
 StorageError::StorageError(StorageAction action, const std::string& path, const std::string& got,

@@ -16,7 +16,7 @@ constexpr int kCompute = 0;
 constexpr int kWaiting = 1;
 constexpr int kFirstCommunicator = 2;
 
-std::string quoted(const std::string& text) {
+std::string quoted_label(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -35,12 +35,12 @@ std::string microseconds(double seconds) {
 std::string complete_event(const std::string& name, int rank, int track, double begin, double end) {
   return concat({R"({"ph":"X","pid":)", rank, R"(,"tid":)", track, R"(,"ts":)", microseconds(begin),
                  R"(,"dur":)", microseconds(std::max(0.0, end - begin)), R"(,"name":)",
-                 quoted(name)});
+                 quoted_label(name)});
 }
 
 std::string named(const char* what, int rank, int track, const std::string& name) {
   return concat({R"({"ph":"M","pid":)", rank, R"(,"tid":)", track, R"(,"name":")", what,
-                 R"(","args":{"name":)", quoted(name), "}}"});
+                 R"(","args":{"name":)", quoted_label(name), "}}"});
 }
 
 // Closes the file and removes what was not renamed.
@@ -112,8 +112,8 @@ std::string Trace::Log::text(int rank, double origin) {
            concat({R"(,"cat":"communication","args":{"collective":")", name_of(event.collective),
                    R"(","sequence":)", event.sequence, R"(,"count":)", event.count, R"(,"dtype":")",
                    event.dtype, R"(","sent_bytes":)", event.sent_bytes, R"(,"unit":)",
-                   quoted(event.unit), R"(,"queued_us":)", microseconds(event.queued - origin),
-                   "}}"}));
+                   quoted_label(event.unit), R"(,"queued_us":)",
+                   microseconds(event.queued - origin), "}}"}));
   }
   if (left_out > 0)
     append(complete_event(concat({left_out, " later events left out"}), rank, kCompute,

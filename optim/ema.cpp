@@ -12,7 +12,7 @@
 namespace weft::optim {
 namespace {
 
-constexpr int64_t kRun = 512;  // elements of 16 bits that are widened at a time
+constexpr int64_t kWidened = 512;  // elements of 16 bits that are widened at a time
 
 bool is_16_bit(const Tensor& tensor) {
   return tensor.dtype() == f16 || tensor.dtype() == bf16;
@@ -88,9 +88,9 @@ void Ema::update() {
       return average_run(average + first, item.value.data<float>() + first, last - first,
                          1 - decay);
     }
-    std::array<float, kRun> wide;
-    for (int64_t at = first; at < last; at += kRun) {
-      const int64_t count = std::min(kRun, last - at);
+    std::array<float, kWidened> wide;
+    for (int64_t at = first; at < last; at += kWidened) {
+      const int64_t count = std::min(kWidened, last - at);
       weft::detail::load_run(wide.data(), item.value.raw() + at * 2, item.value.dtype(), 1, count);
       average_run(average + at, wide.data(), count, 1 - decay);
     }

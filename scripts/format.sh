@@ -2,7 +2,7 @@
 # Formats every C++ and CUDA source with clang-format 14 (other versions lay code out differently).
 #   scripts/format.sh            rewrite
 #   scripts/format.sh --check    say what would change, and fail if anything would
-#   scripts/format.sh --tidy [PRESET]   run clang-tidy with the compile commands of build/PRESET (release)
+#   scripts/format.sh --tidy [PRESET]   run clang-tidy with the compile commands of build/PRESET (debug)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -38,9 +38,9 @@ case $mode in
       xargs -0 -r -n 40 -P "$(nproc)" "$formatter" --style=file "${options[@]}"
     ;;
   --tidy)
-    build=build/${2:-release}
+    build=build/${2:-debug}
     [ -f "$build/compile_commands.json" ] || {
-      echo "format: expected $build/compile_commands.json; configure first: cmake --preset ${2:-release}" >&2
+      echo "format: expected $build/compile_commands.json; configure first: cmake --preset ${2:-debug}" >&2
       exit 1
     }
     tidy=$(tool clang-tidy)

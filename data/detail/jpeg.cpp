@@ -26,7 +26,7 @@
 namespace weft::data::detail {
 namespace {
 
-constexpr const char* kOp = "jpeg";
+constexpr const char* kJpeg = "jpeg";
 constexpr int kMostScans = 500;  // real files have a dozen; each costs a pass over the picture
 constexpr JDIMENSION kRowsAtOnce = 16;
 // The colours of a pixel depend on its neighbours' within this distance.
@@ -194,7 +194,7 @@ JpegReader::JpegReader() : state_(std::make_unique<State>()) {
   state.info.client_data = state_.get();
   if (!state.guarded(State::create)) {
     jpeg_destroy_decompress(&state.info);
-    throw_error(kOp, {"libjpeg does not start: ", state.message.data()});
+    throw_error(kJpeg, {"libjpeg does not start: ", state.message.data()});
   }
 }
 
@@ -208,7 +208,7 @@ void JpegReader::fail() const {
   const size_t at = state.bytes.size() - std::min(left, state.bytes.size());
   const std::string message = state.message.data();
   state.guarded(State::abort);
-  throw_error(kOp,
+  throw_error(kJpeg,
               {state.name, " at byte ", at, ": expected a sound JPEG image, got '", message, "'"});
 }
 
@@ -224,9 +224,9 @@ StoredImage JpegReader::open(std::span<const std::byte> bytes, const std::string
   state.image = {info.image_width, info.image_height, info.num_components,
                  state.exif_orientation()};
   const StoredImage& image = state.image;
-  WEFT_CHECK(image.width <= max_pixels / image.height, kOp, name, ": expected at most ", max_pixels,
-             " pixels, got ", image.width, " × ", image.height);
-  WEFT_CHECK(info.jpeg_color_space != JCS_UNKNOWN && image.channels != 2, kOp, name,
+  WEFT_CHECK(image.width <= max_pixels / image.height, kJpeg, name, ": expected at most ",
+             max_pixels, " pixels, got ", image.width, " × ", image.height);
+  WEFT_CHECK(info.jpeg_color_space != JCS_UNKNOWN && image.channels != 2, kJpeg, name,
              ": expected grey, colours or four inks, got ", image.channels, " components");
   // An image that ends too early is found whatever part of it is wanted: in its data, 0xff 0xd9
   // stands nowhere but at the end.
@@ -234,7 +234,7 @@ StoredImage JpegReader::open(std::span<const std::byte> bytes, const std::string
   size_t end = data.size();
   while (end >= 2 && !(data[end - 1] == std::byte{0xd9} && data[end - 2] == std::byte{0xff}))
     --end;
-  WEFT_CHECK(end >= 2, kOp, name, " at byte ", bytes.size(),
+  WEFT_CHECK(end >= 2, kJpeg, name, " at byte ", bytes.size(),
              ": expected the end of the image, got the end of the file");
   return image;
 }

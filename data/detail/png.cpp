@@ -16,7 +16,7 @@
 namespace weft::data::detail {
 namespace {
 
-constexpr const char* kOp = "png";
+constexpr const char* kPng = "png";
 constexpr size_t kSignature = 8;
 constexpr size_t kChunkFrame = 12;  // length, type, checksum
 // Deflate expands to at most so many times its input (zlib's technical notes).
@@ -150,8 +150,8 @@ void PngReader::State::walk_chunks() {
       image.orientation = orientation_tag(bytes.subspan(offset + 8, length));
     offset += kChunkFrame + length;
   }
-  throw_error(kOp, {name, " at byte ", bytes.size(),
-                    ": expected the end of the image, got the end of the file"});
+  throw_error(kPng, {name, " at byte ", bytes.size(),
+                     ": expected the end of the image, got the end of the file"});
 }
 
 PngReader::PngReader() : state_(std::make_unique<State>()) {}
@@ -163,8 +163,8 @@ PngReader::~PngReader() {
 void PngReader::fail() const {
   State& state = *state_;
   state.close();
-  throw_error(kOp, {state.name, " at byte ", state.at, ": expected a sound PNG image, got '",
-                    state.message.data(), "'"});
+  throw_error(kPng, {state.name, " at byte ", state.at, ": expected a sound PNG image, got '",
+                     state.message.data(), "'"});
 }
 
 StoredImage PngReader::open(std::span<const std::byte> bytes, const std::string& name,
@@ -176,16 +176,16 @@ StoredImage PngReader::open(std::span<const std::byte> bytes, const std::string&
   state.name = name;
   state.image = {};
   const bool made = state.guarded(State::create) && state.png && state.info;
-  WEFT_CHECK(made, kOp, "libpng does not start");
+  WEFT_CHECK(made, kPng, "libpng does not start");
   if (!state.guarded(State::read_header)) fail();
   state.image = {png_get_image_width(state.png, state.info),
                  png_get_image_height(state.png, state.info),
                  png_get_channels(state.png, state.info), 1};
   const StoredImage& image = state.image;
-  WEFT_CHECK(image.width <= max_pixels / image.height, kOp, name, ": expected at most ", max_pixels,
-             " pixels, got ", image.width, " × ", image.height);
+  WEFT_CHECK(image.width <= max_pixels / image.height, kPng, name, ": expected at most ",
+             max_pixels, " pixels, got ", image.width, " × ", image.height);
   const auto stored = static_cast<int64_t>(png_get_rowbytes(state.png, state.info)) * image.height;
-  WEFT_CHECK(stored / kDeflateRatio <= static_cast<int64_t>(bytes.size()), kOp, name,
+  WEFT_CHECK(stored / kDeflateRatio <= static_cast<int64_t>(bytes.size()), kPng, name,
              ": expected data for ", image.width, " × ", image.height, " pixels, got ",
              bytes.size(), " bytes");
   state.walk_chunks();

@@ -12,16 +12,16 @@
 namespace weft::data::detail {
 namespace {
 
-constexpr const char* kOp = "images";
+constexpr const char* kImages = "images";
 
 void check_range(Range range, double low, double high, const char* what) {
   WEFT_CHECK(range.low >= low && range.low <= range.high && range.high <= high && range.high > 0,
-             kOp, "expected ", what, " rising within [", low, ", ", high, "], got [", range.low,
+             kImages, "expected ", what, " rising within [", low, ", ", high, "], got [", range.low,
              ", ", range.high, "]");
 }
 
 void check_between(double value, double low, double high, const char* what) {
-  WEFT_CHECK(value >= low && value <= high, kOp, "expected ", what, " in [", low, ", ", high,
+  WEFT_CHECK(value >= low && value <= high, kImages, "expected ", what, " in [", low, ", ", high,
              "], got ", value);
 }
 
@@ -50,17 +50,17 @@ struct SampleTransform::Motion {
 
 SampleTransform::SampleTransform(const ImageOptions& options, int64_t channels)
     : options_(options), channels_(channels) {
-  WEFT_CHECK(channels == 1 || channels == 3, kOp, "expected images of 1 or 3 channels, got ",
+  WEFT_CHECK(channels == 1 || channels == 3, kImages, "expected images of 1 or 3 channels, got ",
              channels);
   constexpr int64_t kLongest = 1 << 15;
   WEFT_CHECK(options.height >= 1 && options.width >= 1 && options.height <= kLongest &&
                  options.width <= kLongest,
-             kOp, "expected batches of 1 to ", kLongest, " pixels a side, got ", options.height,
+             kImages, "expected batches of 1 to ", kLongest, " pixels a side, got ", options.height,
              " × ", options.width);
   check_between(options.crop_fraction, 1e-6, 1, "a crop fraction");
   check_range(options.crop_area, 1e-9, 1, "a crop area");
   check_range(options.crop_aspect, 1e-3, 1e3, "a crop aspect");
-  WEFT_CHECK(options.shift >= 0 && options.shift <= kLongest, kOp, "expected a shift of 0 to ",
+  WEFT_CHECK(options.shift >= 0 && options.shift <= kLongest, kImages, "expected a shift of 0 to ",
              kLongest, ", got ", options.shift);
   check_between(options.rotate, 0, 180, "a rotation");
   check_between(options.translate, 0, 1, "a translation");
@@ -68,7 +68,7 @@ SampleTransform::SampleTransform(const ImageOptions& options, int64_t channels)
   check_between(options.contrast, 0, 1, "a change of contrast");
   check_between(options.saturation, 0, 1, "a change of saturation");
   check_between(options.hue, 0, 0.5, "a change of hue");
-  WEFT_CHECK(channels == 3 || (options.saturation == 0 && options.hue == 0), kOp,
+  WEFT_CHECK(channels == 3 || (options.saturation == 0 && options.hue == 0), kImages,
              "expected three channels to change saturation or hue, got grey images");
   check_between(options.erase, 0, 1, "a probability to erase");
   check_range(options.erase_area, 1e-9, 1, "an erased area");
@@ -76,7 +76,7 @@ SampleTransform::SampleTransform(const ImageOptions& options, int64_t channels)
   for (size_t c = 0; c < 3; ++c) {
     const double mean = options.mean.values[c];
     const double stddev = options.stddev.values[c];
-    WEFT_CHECK(stddev > 0 && std::isfinite(mean) && std::isfinite(stddev), kOp,
+    WEFT_CHECK(stddev > 0 && std::isfinite(mean) && std::isfinite(stddev), kImages,
                "expected a finite mean and a positive stddev, got ", mean, " and ", stddev);
     values_.scale[c] = static_cast<float>(1 / (255 * stddev));
     values_.offset[c] = static_cast<float>(-mean / stddev);

@@ -18,8 +18,6 @@
 namespace weft::data::detail {
 namespace {
 
-constexpr const char* kOp = "image_folder";
-
 enum class Kind { folder, file, other };
 
 struct Entry {
@@ -43,7 +41,7 @@ Kind kind_of(const std::string& path, unsigned char type) {
 std::vector<Entry> list(const std::string& folder) {
   const auto close = [](DIR* handle) { closedir(handle); };
   const std::unique_ptr<DIR, decltype(close)> handle(opendir(folder.c_str()), close);
-  WEFT_CHECK(handle, kOp, "expected a folder that can be listed, got ", folder, ": ",
+  WEFT_CHECK(handle, kImageFolder, "expected a folder that can be listed, got ", folder, ": ",
              std::strerror(errno));
   std::vector<Entry> entries;
   for (;;) {
@@ -53,7 +51,7 @@ std::vector<Entry> list(const std::string& folder) {
     if (entry->d_name[0] == '.') continue;
     entries.push_back({entry->d_name, kind_of(folder + "/" + entry->d_name, entry->d_type)});
   }
-  WEFT_CHECK(errno == 0, kOp, folder, ": ", std::strerror(errno));
+  WEFT_CHECK(errno == 0, kImageFolder, folder, ": ", std::strerror(errno));
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -85,7 +83,8 @@ class Scanner {
   void walk(const std::string& below, int32_t label) {
     const std::string folder = root_ + "/" + below;
     struct stat status {};
-    WEFT_CHECK(stat(folder.c_str(), &status) == 0, kOp, folder, ": ", std::strerror(errno));
+    WEFT_CHECK(stat(folder.c_str(), &status) == 0, kImageFolder, folder, ": ",
+               std::strerror(errno));
     const std::pair identity(status.st_dev, status.st_ino);
     if (std::find(around_.begin(), around_.end(), identity) != around_.end()) return;
     around_.push_back(identity);
@@ -123,10 +122,11 @@ void check_names(const std::string& root, const std::vector<std::string>& there,
                  std::vector<std::string> classes) {
   std::sort(classes.begin(), classes.end());
   const auto twice = std::adjacent_find(classes.begin(), classes.end());
-  WEFT_CHECK(twice == classes.end(), kOp, "expected different classes, got ", *twice, " twice");
+  WEFT_CHECK(twice == classes.end(), kImageFolder, "expected different classes, got ", *twice,
+             " twice");
   for (const std::string& name : there) {
-    WEFT_CHECK(std::binary_search(classes.begin(), classes.end(), name), kOp, "expected the ",
-               classes.size(), " classes given, got the folder ", root, "/", name,
+    WEFT_CHECK(std::binary_search(classes.begin(), classes.end(), name), kImageFolder,
+               "expected the ", classes.size(), " classes given, got the folder ", root, "/", name,
                ", which is none of them");
   }
 }
@@ -144,12 +144,12 @@ FolderList scan_folder(const std::string& root, const ImageFolderOptions& option
   std::vector<std::string> there;
   for (Entry& entry : list(root)) {
     if (entry.kind != Kind::folder) continue;
-    WEFT_CHECK(entry.name.find('\n') == std::string::npos, kOp,
+    WEFT_CHECK(entry.name.find('\n') == std::string::npos, kImageFolder,
                "expected names of classes without a line feed, got one in ", root);
     there.push_back(std::move(entry.name));
   }
   found.classes = options.classes.empty() ? there : options.classes;
-  WEFT_CHECK(!found.classes.empty(), kOp, "expected a folder for each class in ", root,
+  WEFT_CHECK(!found.classes.empty(), kImageFolder, "expected a folder for each class in ", root,
              ", got none");
   if (!options.classes.empty()) check_names(root, there, options.classes);
   Scanner scanner(root, found);
@@ -158,11 +158,11 @@ FolderList scan_folder(const std::string& root, const ImageFolderOptions& option
     const size_t before = found.labels.size();
     if (std::binary_search(there.begin(), there.end(), name))
       scanner.walk(name, static_cast<int32_t>(i));
-    WEFT_CHECK(found.labels.size() > before || options.empty_classes == EmptyClass::keep, kOp,
-               "expected images in every class, got none in ", root, "/", name,
+    WEFT_CHECK(found.labels.size() > before || options.empty_classes == EmptyClass::keep,
+               kImageFolder, "expected images in every class, got none in ", root, "/", name,
                " (empty classes can be kept)");
   }
-  WEFT_CHECK(!found.labels.empty(), kOp, "expected images in ", root, ", got none");
+  WEFT_CHECK(!found.labels.empty(), kImageFolder, "expected images in ", root, ", got none");
   return found;
 }
 

@@ -5,6 +5,7 @@
 
 namespace weft::data::detail {
 
+inline constexpr const char* kImageFolder = "image_folder";  // what errors name
 struct FolderList {
   std::vector<std::string> classes;
   std::vector<int32_t> labels;  // of each sample

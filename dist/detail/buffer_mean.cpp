@@ -10,7 +10,7 @@
 namespace weft::dist::detail {
 namespace {
 
-void copy_bytes(const Ref<Storage>& to, const Ref<Storage>& from) {
+void copy_storage(const Ref<Storage>& to, const Ref<Storage>& from) {
   std::memcpy(to->data(), from->data(), static_cast<size_t>(to->bytes()));
   to->bump_version();
 }
@@ -72,13 +72,13 @@ void BufferMean::begin_step(bool last_came_to_nothing) {
   for (Group& group : groups_) {
     group.sums.clear();
     group.memory.clear();
-    copy_bytes(group.first, group.values);
+    copy_storage(group.first, group.values);
   }
 }
 
 void BufferMean::begin_shard() {
   for (Group& group : groups_)
-    copy_bytes(group.values, group.first);
+    copy_storage(group.values, group.first);
 }
 
 void BufferMean::restore() {
@@ -139,7 +139,7 @@ void BufferMean::finish() {
       divide(flat(total, dtype), counted_);
       if (total != group.values) copy_(flat(group.values, group.dtype), flat(total, dtype));
     } else {
-      copy_bytes(group.values, group.first);
+      copy_storage(group.values, group.first);
     }
     group.values->bump_version();
   }

@@ -1,6 +1,7 @@
 // Control: how ranks find each other.
 #include "dist/communicator.h"
 #include "dist/detail/control.h"
+#include "dist/detail/verdict_text.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -14,13 +15,7 @@ namespace weft::dist::detail {
 namespace {
 
 enum Joining : uint8_t { hello = 1, refused, welcome, piece, pieces };
-constexpr int64_t kMagic = 0x77656674'00000001;  // and the version of what follows
-
-std::string seconds(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", value);
-  return text;
-}
+constexpr int64_t kHelloMagic = 0x77656674'00000001;  // and the version of what follows
 
 [[noreturn]] void refuse(const std::string& text) {
   throw CommunicationError(text);
@@ -70,7 +65,7 @@ void Control::host() {
     const double left = deadline - clock_seconds();
     if (left <= 0) {
       refuse_all(concat({"[", op, "] expected ", options_.size, " ranks of job '", options_.job,
-                         "' within ", seconds(options_.timeout_seconds), ", got no rank ",
+                         "' within ", seconds_text(options_.timeout_seconds), ", got no rank ",
                          missing_ranks()}));
     }
     std::vector<pollfd> look{{listener_.get(), POLLIN, 0}};
@@ -106,7 +101,7 @@ void Control::host() {
           if (there) silent.push_back(std::move(socket));
           continue;
         }
-        if (frame->kind() != hello || frame->number() != kMagic) continue;
+        if (frame->kind() != hello || frame->number() != kHelloMagic) continue;
         const std::string job = frame->text();
         const int64_t rank = frame->number();
         const int64_t size = frame->number();
@@ -158,7 +153,7 @@ void Control::visit() {
   while (!(socket = connect_to(options_.address, options_.port, 1)).valid()) {
     if (clock_seconds() > deadline) {
       refuse(concat({"[", op, "] expected rank 0 of job '", options_.job, "' at ", at(), " within ",
-                     seconds(options_.timeout_seconds), ", got nobody"}));
+                     seconds_text(options_.timeout_seconds), ", got nobody"}));
     }
     usleep(20'000);
   }
@@ -168,7 +163,7 @@ void Control::visit() {
   FrameSocket& hub = peers_[0].socket;
   hub = FrameSocket(std::move(socket));
   hub.write(Frame(hello)
-                .put(kMagic)
+                .put(kHelloMagic)
                 .put(options_.job)
                 .put(options_.rank)
                 .put(options_.size)

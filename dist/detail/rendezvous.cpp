@@ -17,8 +17,8 @@
 namespace weft::dist::detail {
 namespace {
 
-constexpr uint32_t kMagic = 0x57465431;  // also says which layout of the board this is
-constexpr size_t kBatch = 200;           // descriptors a message may carry, with room to spare
+constexpr uint32_t kJoinMagic = 0x57465431;  // also says which layout of the board this is
+constexpr size_t kBatch = 200;               // descriptors a message may carry, with room to spare
 
 struct Hello {
   uint32_t magic;
@@ -27,7 +27,7 @@ struct Hello {
 
 enum class Kind : char { files = 'F', go = 'G', ready = 'R', error = 'E' };
 
-struct Message {
+struct JoinMessage {
   std::vector<char> bytes;
   std::vector<FileDescriptor> files;
   bool closed = false;
@@ -55,8 +55,8 @@ bool send_message(int socket, const void* data, size_t size, const std::vector<i
   return sent == static_cast<ssize_t>(size);
 }
 
-Message receive_message(int socket) {
-  Message result;
+JoinMessage receive_message(int socket) {
+  JoinMessage result;
   result.bytes.resize(8192);
   iovec part{result.bytes.data(), result.bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kBatch * sizeof(int))> control{};
@@ -92,18 +92,18 @@ double now() {
   return clock_seconds();
 }
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_join(const std::string& text) {
   throw CommunicationError("[join_shm] " + text);
 }
 
 // Throws what rank 0 has said if it is an error, or that it has gone.
-void check_from_host(const Message& message, Kind expected) {
+void check_from_host(const JoinMessage& message, Kind expected) {
   if (message.closed)
-    refuse("expected rank 0 to stay until all have joined, got no rank 0: it died or gave up");
+    refuse_join("expected rank 0 to stay until all have joined, got no rank 0: it died or gave up");
   if (message.bytes[0] == static_cast<char>(Kind::error))
-    refuse(std::string(message.bytes.begin() + 1, message.bytes.end()));
+    refuse_join(std::string(message.bytes.begin() + 1, message.bytes.end()));
   if (message.bytes[0] != static_cast<char>(expected))
-    refuse("expected rank 0 of the same version, got another answer");
+    refuse_join("expected rank 0 of the same version, got another answer");
 }
 
 // An abstract name: no file, so nothing is left behind by anybody.
@@ -169,7 +169,7 @@ void Rendezvous::refuse_all(const std::string& text) {
     if (!peer.valid()) break;
     send_message(peer.get(), message.data(), message.size(), {});
   }
-  refuse(text);
+  refuse_join(text);
 }
 
 Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
@@ -179,7 +179,7 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
   // A job of this name that is just ending lets go of it within moments.
   while (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno != EADDRINUSE || left() == 0)
-      refuse(
+      refuse_join(
           concat({"expected a name of its own for job '", job_, "', got: ", std::strerror(errno)}));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -217,13 +217,13 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
     if (!which[0]) continue;
     FileDescriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !same_user(peer.get())) continue;
-    Message message = receive_message(peer.get());
+    JoinMessage message = receive_message(peer.get());
     Hello hello{};
     if (message.bytes.size() != sizeof hello || message.files.size() != 1) continue;
     std::memcpy(&hello, message.bytes.data(), sizeof hello);
     const auto r = static_cast<size_t>(hello.rank);
     const bool fits =
-        hello.magic == kMagic && hello.size == size_ && hello.rank > 0 && hello.rank < size_;
+        hello.magic == kJoinMagic && hello.size == size_ && hello.rank > 0 && hello.rank < size_;
     if (!fits || peers_[r].valid()) {
       const std::string text = !fits ? concat({"expected ranks of ", size_, " in job '", job_,
                                                "', got rank ", hello.rank, " of ", hello.size})
@@ -266,12 +266,13 @@ Joined Rendezvous::visit(FileDescriptor heap) {
   peers_.push_back(make_socket());
   while (connect(peers_[0].get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (left() == 0)
-      refuse(concat({"expected rank 0 of job '", job_, "' within ", timeout_, " s, got nobody"}));
+      refuse_join(
+          concat({"expected rank 0 of job '", job_, "' within ", timeout_, " s, got nobody"}));
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   if (!same_user(peers_[0].get()))
-    refuse(concat({"expected a rank 0 of the same user in job '", job_, "', got another's"}));
-  const Hello hello{kMagic, rank_, size_, getpid()};
+    refuse_join(concat({"expected a rank 0 of the same user in job '", job_, "', got another's"}));
+  const Hello hello{kJoinMagic, rank_, size_, getpid()};
   send_message(peers_[0].get(), &hello, sizeof hello, {heap.get()});
 
   Joined joined;
@@ -280,9 +281,9 @@ Joined Rendezvous::visit(FileDescriptor heap) {
   while (files.size() < static_cast<size_t>(size_) + 1) {
     std::vector<bool> which;
     if (!readable({peers_[0].get()}, which))
-      refuse(concat(
+      refuse_join(concat(
           {"expected rank 0 of job '", job_, "' within ", timeout_, " s, got no answer from it"}));
-    Message message = receive_message(peers_[0].get());
+    JoinMessage message = receive_message(peers_[0].get());
     check_from_host(message, Kind::files);
     if (files.empty() && message.bytes.size() == 1 + joined.processes.size() * sizeof(int)) {
       std::memcpy(joined.processes.data(), message.bytes.data() + 1, message.bytes.size() - 1);
@@ -303,8 +304,8 @@ void Rendezvous::confirm() {
     send_message(peers_[0].get(), &ready, 1, {});
     std::vector<bool> which;
     if (!readable({peers_[0].get()}, which))
-      refuse(concat({"expected all ranks of job '", job_, "' within ", timeout_,
-                     " s, got no answer from rank 0"}));
+      refuse_join(concat({"expected all ranks of job '", job_, "' within ", timeout_,
+                          " s, got no answer from rank 0"}));
     check_from_host(receive_message(peers_[0].get()), Kind::go);
     return;
   }

@@ -16,7 +16,7 @@
 namespace weft::dist::detail {
 namespace {
 
-struct alignas(64) Slot {
+struct alignas(64) RankBeats {
   std::atomic<uint64_t> beats;
   std::atomic<int64_t> step;
   std::atomic<int32_t> phase;
@@ -37,7 +37,7 @@ struct RunBoard::Memory {
   std::atomic<int32_t> stop_reason;
   std::atomic<int32_t> lost;
   std::atomic<int64_t> stop_step;  // 0: not settled
-  Slot slots[1];                   // as many as there are ranks
+  RankBeats slots[1];              // as many as there are ranks
 };
 
 RunBoard::RunBoard(int ranks) {
@@ -48,7 +48,7 @@ RunBoard::RunBoard(int ranks) {
   descriptor_ = FileDescriptor(fd > 2 ? fd : fcntl(fd, F_DUPFD, 3));
   if (fd <= 2) close(fd);
   const auto bytes =
-      static_cast<int64_t>(sizeof(Memory)) + (ranks - 1) * static_cast<int64_t>(sizeof(Slot));
+      static_cast<int64_t>(sizeof(Memory)) + (ranks - 1) * static_cast<int64_t>(sizeof(RankBeats));
   WEFT_CHECK(ftruncate(descriptor_.get(), bytes) == 0, "trainer", "expected ", bytes,
              " bytes of shared memory, got ", std::strerror(errno));
   map(bytes);
@@ -95,14 +95,14 @@ int RunBoard::ranks() const {
 }
 
 void RunBoard::beat(int rank, Phase phase) {
-  Slot& slot = memory_->slots[rank];
+  RankBeats& slot = memory_->slots[rank];
   slot.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   slot.beats.fetch_add(1, std::memory_order_release);
 }
 
 void RunBoard::completed(int rank, int64_t step, const std::array<double, kPhases>& seconds,
                          int64_t resident) {
-  Slot& slot = memory_->slots[rank];
+  RankBeats& slot = memory_->slots[rank];
   for (size_t i = 0; i < kPhases; ++i)
     slot.seconds[i].store(seconds[i], std::memory_order_relaxed);
   if (resident > 0) slot.resident.store(resident, std::memory_order_relaxed);
@@ -115,7 +115,7 @@ void RunBoard::done(int rank) {
 }
 
 RankSample RunBoard::sample(int rank) const {
-  const Slot& slot = memory_->slots[rank];
+  const RankBeats& slot = memory_->slots[rank];
   RankSample sample;
   sample.beats = slot.beats.load(std::memory_order_acquire);
   sample.step = slot.step.load(std::memory_order_acquire);

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A killed run's ranks are ended by its guardian within moments.
-constexpr double kPatience = 1.5;
+constexpr double kLockSeconds = 1.5;
 
 void check(const std::error_code& error, const std::string& what, const std::string& path) {
   WEFT_CHECK(!error, "run", "expected to ", what, " ", path, ", got ", error.message());
@@ -81,9 +81,10 @@ RunFolder::RunFolder(const std::string& path) : path_(path) {
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     WEFT_CHECK(errno == EWOULDBLOCK || errno == EINTR, "run", "expected to lock ", path, ", got ",
                std::strerror(errno));
-    WEFT_CHECK(std::chrono::steady_clock::now() - start < std::chrono::duration<double>(kPatience),
-               "run", "expected a run directory that no other run uses, got ", path,
-               ", in which one is at work: another --run-dir keeps them apart");
+    WEFT_CHECK(
+        std::chrono::steady_clock::now() - start < std::chrono::duration<double>(kLockSeconds),
+        "run", "expected a run directory that no other run uses, got ", path,
+        ", in which one is at work: another --run-dir keeps them apart");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

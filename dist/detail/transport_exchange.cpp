@@ -19,11 +19,6 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-bool has_pieces(Collective collective) {
-  return collective == Collective::reduce_scatter || collective == Collective::scatter ||
-         collective == Collective::all_to_all;
-}
-
 bool is_sum(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;

@@ -6,15 +6,11 @@
 #include <cstring>
 
 namespace weft::dist::detail {
-namespace {
-
-std::string seconds(double value) {
+std::string seconds_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", value);
   return text;
 }
-
-}  // namespace
 
 std::string name_of_rank(int rank, int of_the_job) {
   if (of_the_job == rank) return concat({"rank ", rank});
@@ -24,16 +20,16 @@ std::string name_of_rank(int rank, int of_the_job) {
 std::string story_of(const Absence& absence) {
   const bool gone = !absence.fate.empty();
   std::string text = absence.who + ": it ";
-  text += gone ? absence.fate : "did not come within " + seconds(absence.waited);
+  text += gone ? absence.fate : "did not come within " + seconds_text(absence.waited);
   if (absence.silent) text += " and does not answer";
   if (absence.seen.state == Whereabouts::State::nowhere) return text + ", without any call so far";
   if (gone || absence.silent || absence.seen.state == Whereabouts::State::after) {
     text += concat({", last seen in ", absence.seen.call});
     if (!gone && absence.ago >= 0)
-      text += concat({", which it left ", seconds(absence.ago), " ago"});
+      text += concat({", which it left ", seconds_text(absence.ago), " ago"});
   } else {
     text += concat({absence.same ? ", it is in the midst of " : ", it is elsewhere: in ",
-                    absence.seen.call, " for ", seconds(absence.ago)});
+                    absence.seen.call, " for ", seconds_text(absence.ago)});
   }
   return text;
 }

@@ -10,6 +10,8 @@
 
 namespace weft::dist::detail {
 
+// "2.5 s"
+std::string seconds_text(double seconds);
 // "rank 1", of a group "rank 1 (of the job: 3)"
 std::string name_of_rank(int rank, int of_the_job);
 

@@ -14,23 +14,23 @@
 namespace weft::test {
 namespace {
 
-constexpr int64_t kBatch = 24;
-constexpr int64_t kSteps = 12;
+constexpr int64_t kAveragedBatch = 24;
+constexpr int64_t kAveragedSteps = 12;
 
-struct Place {
+struct AveragedPlace {
   const char* strategy;
   int ranks;
 };
-constexpr Place kPlaces[] = {{"single", 1}, {"ddp", 2},   {"zero1", 3}, {"zero2", 2},
-                             {"zero2", 4},  {"zero3", 3}, {"fsdp", 2},  {"fsdp", 4}};
+constexpr AveragedPlace kPlaces[] = {{"single", 1}, {"ddp", 2},   {"zero1", 3}, {"zero2", 2},
+                                     {"zero2", 4},  {"zero3", 3}, {"fsdp", 2},  {"fsdp", 4}};
 
-struct Outcome {
+struct AveragedRun {
   std::vector<double> losses;
   uint64_t weights = 0;
   uint64_t averages = 0;
   double scale = 0;
   int64_t skipped = 0;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const AveragedRun&) const = default;
 };
 
 // What one rank has.
@@ -50,10 +50,11 @@ class Rank {
       parallel_.begin_step(static_cast<uint64_t>(step));
       for (const dist::Shard& shard : parallel_.shards()) {
         parallel_.begin_shard(shard);
-        const Rows rows = test_.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
+        const Rows rows =
+            test_.rows(step, shard.first_row(kAveragedBatch), shard.rows(kAveragedBatch));
         const Tensor loss = cross_entropy((*model_)(dtype_ ? to(rows.input, *dtype_) : rows.input),
                                           rows.target, {.reduction = Reduction::sum});
-        parallel_.backward(loss * (1.0 / kBatch), dtype_ ? scaler_.scale() : 1);
+        parallel_.backward(loss * (1.0 / kAveragedBatch), dtype_ ? scaler_.scale() : 1);
       }
       outcome_.losses.push_back(parallel_.loss());
       if (dtype_ && !scaler_.unscale(parallel_.parameters())) {
@@ -67,7 +68,7 @@ class Rank {
     }
   }
 
-  Outcome outcome() {
+  AveragedRun outcome() {
     outcome_.weights = digest();
     ema_.swap();
     outcome_.averages = digest();
@@ -115,64 +116,67 @@ class Rank {
   // So large that the first steps overflow in f16, and soon as large again.
   optim::LossScaler scaler_{{.scale = 524288, .interval = 3}};
   optim::Ema ema_;
-  Outcome outcome_;
+  AveragedRun outcome_;
 };
 
-Outcome on_ranks(const Place& place, const std::string& model, std::optional<DType> dtype,
-                 const std::function<void(Rank&)>& body) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(place.ranks));
+AveragedRun on_ranks(const AveragedPlace& place, const std::string& model,
+                     std::optional<DType> dtype, const std::function<void(Rank&)>& body) {
+  std::vector<AveragedRun> outcomes(static_cast<size_t>(place.ranks));
   dist::run_thread_ranks(place.ranks, [&](dist::Communicator& comm) {
     Rank rank(model, comm, place.strategy, dtype);
     body(rank);
     outcomes[static_cast<size_t>(comm.rank())] = rank.outcome();
   });
-  for (const Outcome& outcome : outcomes)
+  for (const AveragedRun& outcome : outcomes)
     EXPECT_EQ(outcome, outcomes.front());
   return outcomes.front();
 }
 
-Outcome train_all(const Place& place, const std::string& model, std::optional<DType> dtype) {
-  return on_ranks(place, model, dtype, [](Rank& rank) { rank.train(0, kSteps); });
+AveragedRun train_all(const AveragedPlace& place, const std::string& model,
+                      std::optional<DType> dtype) {
+  return on_ranks(place, model, dtype, [](Rank& rank) { rank.train(0, kAveragedSteps); });
 }
 
 TEST(Averages, AreTheSameBitsOnEveryStrategy) {
   for (const char* model : {"cnn", "mlp", "awkward"}) {
-    const Outcome alone = train_all({"single", 1}, model, {});
+    const AveragedRun alone = train_all({"single", 1}, model, {});
     EXPECT_NE(alone.averages, alone.weights);
-    for (const Place& place : kPlaces)
+    for (const AveragedPlace& place : kPlaces)
       EXPECT_EQ(train_all(place, model, {}), alone) << model << " " << place.strategy;
   }
 }
 
 TEST(LossScaling, SkipsTheSameStepsOnEveryStrategy) {
-  const Outcome alone = train_all({"single", 1}, "cnn", f16);
+  const AveragedRun alone = train_all({"single", 1}, "cnn", f16);
   EXPECT_GE(alone.skipped, 3);  // at first, and when the scale has risen again
-  EXPECT_LT(alone.skipped, kSteps - 4);
+  EXPECT_LT(alone.skipped, kAveragedSteps - 4);
   EXPECT_LT(alone.scale, 524288);
-  const Outcome in_f32 = train_all({"single", 1}, "cnn", {});
+  const AveragedRun in_f32 = train_all({"single", 1}, "cnn", {});
   EXPECT_NEAR(alone.losses.front(), in_f32.losses.front(), 0.01);
-  for (const Place& place : kPlaces)
+  for (const AveragedPlace& place : kPlaces)
     EXPECT_EQ(train_all(place, "cnn", f16), alone) << place.strategy << " on " << place.ranks;
 }
 
 // Saved by one strategy, loaded by another, averages, scale and all.
 TEST(Averages, GoOnFromACheckpointOfAnotherStrategy) {
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional<DType>(f16)}) {
-    const Outcome whole = train_all({"single", 1}, "cnn", dtype);
-    for (const Place& from : {Place{"ddp", 2}, Place{"zero1", 3}, Place{"fsdp", 2}}) {
+    const AveragedRun whole = train_all({"single", 1}, "cnn", dtype);
+    for (const AveragedPlace& from :
+         {AveragedPlace{"ddp", 2}, AveragedPlace{"zero1", 3}, AveragedPlace{"fsdp", 2}}) {
       const TemporaryDirectory directory;
       on_ranks(from, "cnn", dtype, [&](Rank& rank) {
-        rank.train(0, kSteps / 2);
+        rank.train(0, kAveragedSteps / 2);
         const auto checkpoints = rank.checkpointer(directory.path());
-        checkpoints->save({.step = kSteps / 2});
+        checkpoints->save({.step = kAveragedSteps / 2});
         checkpoints->wait();
       });
-      for (const Place& to : {Place{"single", 1}, Place{"zero2", 4}, Place{"fsdp", 3}}) {
-        const Outcome rest = on_ranks(to, "cnn", dtype, [&](Rank& rank) {
+      for (const AveragedPlace& to :
+           {AveragedPlace{"single", 1}, AveragedPlace{"zero2", 4}, AveragedPlace{"fsdp", 3}}) {
+        const AveragedRun rest = on_ranks(to, "cnn", dtype, [&](Rank& rank) {
           const auto checkpoints = rank.checkpointer(directory.path());
           ASSERT_TRUE(checkpoints->resume());
           EXPECT_GT(rank.ema().updates(), 0);
-          rank.train(kSteps / 2, kSteps);
+          rank.train(kAveragedSteps / 2, kAveragedSteps);
         });
         EXPECT_EQ(rest.weights, whole.weights) << from.strategy << " → " << to.strategy;
         EXPECT_EQ(rest.averages, whole.averages) << from.strategy << " → " << to.strategy;

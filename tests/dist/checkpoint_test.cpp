@@ -33,7 +33,7 @@ std::string to_string(const Place& place) {
 
 std::vector<Place> all_places() {
   std::vector<Place> places;
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+  for (const char* strategy : kStrategies) {
     for (const int ranks : {1, 2, 3, 4})
       places.push_back({strategy, ranks});
   }

@@ -21,7 +21,7 @@ RankEnvironment read(const Variables& variables) {
       4242);
 }
 
-std::string error_of(const Variables& variables) {
+std::string error_of_variables(const Variables& variables) {
   try {
     const RankEnvironment is = read(variables);
     return "no error, but rank " + std::to_string(is.rank) + " by " + is.launcher;
@@ -116,12 +116,12 @@ TEST(Environment, RanksByHandAreOfOneHost) {
   const RankEnvironment is = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}});
   expect_place(is, "torchrun", 1, 2, 1, 2);
   EXPECT_EQ(is.master_address, "127.0.0.1");
-  EXPECT_THAT(error_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
+  EXPECT_THAT(error_of_variables({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
               testing::HasSubstr("expected MASTER_PORT or WEFT_JOB"));
   // Rank 5 as the second of its host: how many are there?
   Variables unclear = kTorchrun;
   unclear.erase("LOCAL_WORLD_SIZE");
-  EXPECT_THAT(error_of(unclear), testing::HasSubstr("LOCAL_WORLD_SIZE"));
+  EXPECT_THAT(error_of_variables(unclear), testing::HasSubstr("LOCAL_WORLD_SIZE"));
 }
 
 TEST(Environment, Mpirun) {
@@ -181,16 +181,19 @@ TEST(Environment, TheInnerLauncherIsBelieved) {
 
 TEST(Environment, LeftoversAreFound) {
   const Variables left = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "29500"}};
-  EXPECT_THAT(error_of(kMpirun + left), testing::HasSubstr("rank 0 of 1 from RANK but rank 1 of 2 "
-                                                           "from OMPI_COMM_WORLD_RANK"));
-  EXPECT_THAT(error_of(kTorchrun + Variables{{"WEFT_RANK", "0"}, {"WEFT_WORLD_SIZE", "2"}}),
-              testing::HasSubstr("rank 0 of 2 from WEFT_RANK and RANK=5 of WORLD_SIZE=8"));
+  EXPECT_THAT(error_of_variables(kMpirun + left),
+              testing::HasSubstr("rank 0 of 1 from RANK but rank 1 of 2 "
+                                 "from OMPI_COMM_WORLD_RANK"));
+  EXPECT_THAT(
+      error_of_variables(kTorchrun + Variables{{"WEFT_RANK", "0"}, {"WEFT_WORLD_SIZE", "2"}}),
+      testing::HasSubstr("rank 0 of 2 from WEFT_RANK and RANK=5 of WORLD_SIZE=8"));
 }
 
 TEST(Environment, DamageIsNamed) {
   const auto expect_error = [](const Variables& variables, const std::string& text) {
-    EXPECT_THAT(error_of(variables), testing::AllOf(testing::StartsWith("[environment] expected "),
-                                                    testing::HasSubstr(text)));
+    EXPECT_THAT(
+        error_of_variables(variables),
+        testing::AllOf(testing::StartsWith("[environment] expected "), testing::HasSubstr(text)));
   };
   expect_error({{"RANK", "3"}, {"WORLD_SIZE", "2"}},
                "RANK to be less than WORLD_SIZE, got rank 3 of 2");

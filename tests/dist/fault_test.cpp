@@ -22,22 +22,20 @@ namespace {
 using test::error_of;
 using testing::HasSubstr;
 
-using test::Fault;
-constexpr int kRanks = test::kFaultRanks;
-constexpr int kPoints = test::kFaultPoints;
+using test::RankFault;
 constexpr int kVictim = 2;
 
 void expect_verdict(const std::vector<test::Outcome>& outcomes, const std::string& what) {
   test::expect_verdicts(outcomes, kVictim, what);
 }
 
-std::vector<test::Outcome> run_with_fault(int point, const Fault& fault, double timeout,
-                                          bool abandoned = false) {
+std::vector<test::Outcome> run_shm_fault(int point, const RankFault& fault, double timeout,
+                                         bool abandoned = false) {
   const std::string job = test::fresh_job_name();
   return test::run_processes(
-      kRanks,
+      test::kFaultRanks,
       [&](int rank) {
-        const auto comm = join_shm(job, rank, kRanks, {.timeout_seconds = timeout});
+        const auto comm = join_shm(job, rank, test::kFaultRanks, {.timeout_seconds = timeout});
         test::work_until_fault(*comm, rank == kVictim ? point : -1, fault);
         return std::string();
       },
@@ -45,11 +43,11 @@ std::vector<test::Outcome> run_with_fault(int point, const Fault& fault, double 
 }
 
 class FaultAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, FaultAt, testing::Range(0, kPoints));
+INSTANTIATE_TEST_SUITE_P(Points, FaultAt, testing::Range(0, test::kFaultPoints));
 
 TEST_P(FaultAt, KilledRank) {
   const double start = clock_seconds();
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_shm_fault(
       GetParam(), [] { raise(SIGKILL); }, 100);
   EXPECT_EQ(outcomes[kVictim].signal, SIGKILL);
   expect_verdict(outcomes, "died (process ");
@@ -57,13 +55,13 @@ TEST_P(FaultAt, KilledRank) {
 }
 
 TEST_P(FaultAt, RankThatExits) {
-  expect_verdict(run_with_fault(
+  expect_verdict(run_shm_fault(
                      GetParam(), [] { _exit(0); }, 100),
                  "died (process ");
 }
 
 TEST_P(FaultAt, RankThatThrows) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_shm_fault(
       GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[kVictim].text, "bad sample");
   expect_verdict(outcomes, "it gave up");
@@ -72,10 +70,10 @@ TEST_P(FaultAt, RankThatThrows) {
 // Waits for the timeout, so some of the points; not a shorter one, as a busy machine may keep any
 // rank from running for a while.
 class StoppedAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, StoppedAt, testing::Range(0, kPoints, 5));
+INSTANTIATE_TEST_SUITE_P(Points, StoppedAt, testing::Range(0, test::kFaultPoints, 5));
 
 TEST_P(StoppedAt, StoppedRank) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_shm_fault(
       GetParam(), [] { raise(SIGSTOP); }, 3, true);
   expect_verdict(outcomes, "it did not come within 3.");
 }
@@ -88,9 +86,10 @@ TEST(Fault, KilledAtAnyMoment) {
   for (int round = 0; round < 12; ++round) {
     begun = false;
     const std::string job = test::fresh_job_name();
-    const auto outcomes = test::run_processes(kRanks,
+    const auto outcomes = test::run_processes(test::kFaultRanks,
                                               [&](int rank) {
-                                                const auto comm = join_shm(job, rank, kRanks);
+                                                const auto comm =
+                                                    join_shm(job, rank, test::kFaultRanks);
                                                 const Ref<Storage> memory = comm->allocate(4 << 20);
                                                 std::vector<float> ordinary(1 << 18);
                                                 for (;;) {
@@ -190,11 +189,11 @@ TEST(Fault, RankThatLeavesEarlyIsNamed) {
 }
 
 TEST(Fault, ThreadRanksRethrowTheRootCause) {
-  for (int point = 0; point < kPoints; ++point) {
+  for (int point = 0; point < test::kFaultPoints; ++point) {
     std::mutex mutex;
     std::vector<std::string> verdicts;
     const std::string text = error_of([&] {
-      run_thread_ranks(kRanks, [&](Communicator& comm) {
+      run_thread_ranks(test::kFaultRanks, [&](Communicator& comm) {
         try {
           test::work_until_fault(comm, comm.rank() == kVictim ? point : -1,
                                  [] { throw Error("bad sample"); });

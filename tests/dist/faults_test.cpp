@@ -19,7 +19,7 @@ using dist::FaultTarget;
 using dist::parse_faults;
 using testing::HasSubstr;
 
-std::string error_of(const std::string& spec) {
+std::string error_of_spec(const std::string& spec) {
   try {
     parse_faults(spec);
   } catch (const Error& error) {
@@ -78,7 +78,7 @@ TEST(Faults, ThatMakeNoSenseAreNamed) {
       {"kill:phase=data;", "expected one of kill"},
   };
   for (const auto& [spec, message] : cases)
-    EXPECT_THAT(error_of(spec), HasSubstr(message)) << spec;
+    EXPECT_THAT(error_of_spec(spec), HasSubstr(message)) << spec;
 }
 
 TEST(Faults, StrikeWhereTheyAreMeantTo) {

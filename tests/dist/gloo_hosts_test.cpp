@@ -22,7 +22,7 @@ struct Layout {
   int places = 2;
 };
 
-struct Job {
+struct HostsJob {
   Layout layout = {};
   double timeout = 60;
   std::string name = test::fresh_job_name();
@@ -55,7 +55,7 @@ struct Job {
 class GlooHosts : public testing::TestWithParam<Layout> {
  protected:
   void run_all(const std::function<void(Communicator&)>& body) {
-    const auto outcomes = Job{.layout = GetParam()}.run(body);
+    const auto outcomes = HostsJob{.layout = GetParam()}.run(body);
     for (const Outcome& outcome : outcomes)
       EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
   }
@@ -85,7 +85,7 @@ TEST_P(GlooHosts, StartedCallsAndGroups) {
 }
 
 TEST_P(GlooHosts, SumsHaveTheBitsOfThreadRanks) {
-  const Job job{.layout = GetParam()};
+  const HostsJob job{.layout = GetParam()};
   uint64_t expected = 0;
   run_thread_ranks(job.ranks(), [&](Communicator& comm) {
     const uint64_t digest = test::digest_of_sums(comm);
@@ -101,7 +101,7 @@ TEST_P(GlooHosts, SumsHaveTheBitsOfThreadRanks) {
 
 // Hosts with unlike numbers of ranks, and ranks that are not numbered host by host, talk over TCP.
 TEST(GlooHostsUneven, AllTheSame) {
-  const Job job{.layout = {.hosts = 1, .places = 3}};
+  const HostsJob job{.layout = {.hosts = 1, .places = 3}};
   const auto outcomes = test::run_processes(3, [&](int rank) {
     const auto comm = join_gloo({.job = job.name,
                                  .address = "127.0.0.1",
@@ -120,9 +120,9 @@ TEST(GlooHostsUneven, AllTheSame) {
 
 // ---- ranks that fail ----
 
-std::vector<Outcome> run_with_fault(int victim, int point, const test::Fault& fault, double timeout,
-                                    bool abandoned = false) {
-  const Job job{.timeout = timeout};
+std::vector<Outcome> run_hosts_fault(int victim, int point, const test::RankFault& fault,
+                                     double timeout, bool abandoned = false) {
+  const HostsJob job{.timeout = timeout};
   return job.run(
       [&](Communicator& comm) {
         test::work_until_fault(comm, comm.rank() == victim ? point : -1, fault);
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Points, GlooHostsFaultAt, testing::Range(0, test::kFaul
 
 TEST_P(GlooHostsFaultAt, KilledRank) {
   for (const int victim : {0, 3}) {
-    const auto outcomes = run_with_fault(
+    const auto outcomes = run_hosts_fault(
         victim, GetParam(), [] { raise(SIGKILL); }, 100);
     EXPECT_EQ(outcomes[static_cast<size_t>(victim)].signal, SIGKILL);
     test::expect_verdicts(outcomes, victim, "died (process ");
@@ -143,14 +143,14 @@ TEST_P(GlooHostsFaultAt, KilledRank) {
 }
 
 TEST_P(GlooHostsFaultAt, RankThatThrows) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_hosts_fault(
       2, GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[2].text, "bad sample");
   test::expect_verdicts(outcomes, 2, "it gave up");
 }
 
 TEST(GlooHostsFault, StoppedRank) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_hosts_fault(
       1, 3, [] { raise(SIGSTOP); }, 0.7, true);
   test::expect_verdicts(outcomes, 1, "and does not answer");
 }
@@ -160,7 +160,7 @@ TEST(GlooHostsFault, KilledOrStoppedAtAnyMoment) {
   for (int round = 0; round < 4; ++round) {
     const bool stops = round == 3;
     const int victim = round % test::kFaultRanks;
-    const Job job{.timeout = stops ? 0.7 : 60};
+    const HostsJob job{.timeout = stops ? 0.7 : 60};
     const auto outcomes = job.run(
         [](Communicator& comm) {
           std::vector<float> memory(1 << 20);

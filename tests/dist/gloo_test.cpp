@@ -46,7 +46,7 @@ struct Job {
   }
 };
 
-void run_all(int ranks, const std::function<void(Communicator&)>& body) {
+void run_gloo(int ranks, const std::function<void(Communicator&)>& body) {
   const auto outcomes = Job{.ranks = ranks}.run(body);
   for (int r = 0; r < ranks; ++r)
     EXPECT_EQ(outcomes[static_cast<size_t>(r)].code, test::kReturned)
@@ -57,19 +57,19 @@ class Gloo : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Gloo, testing::Values(1, 2, 3, 4, 8));
 
 TEST_P(Gloo, Collectives) {
-  run_all(GetParam(), test::check_all_collectives);
+  run_gloo(GetParam(), test::check_all_collectives);
 }
 
 // More than the chunks under way hold at a time.
 TEST_P(Gloo, Large) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_gloo(GetParam(), [](Communicator& comm) {
     test::check_collectives(comm, f32, 2'000'001 / comm.size(), false);
     test::check_node_sums(comm, 5, 600'001 / comm.size());
   });
 }
 
 TEST_P(Gloo, NodeSums) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_gloo(GetParam(), [](Communicator& comm) {
     for (const int64_t leaves : {1, 2, 3, 5, 8, 13})
       test::check_node_sums(comm, leaves, 50);
     test::check_node_sums(comm, 8, 3000);
@@ -78,11 +78,11 @@ TEST_P(Gloo, NodeSums) {
 }
 
 TEST_P(Gloo, StartedCalls) {
-  run_all(GetParam(), test::check_started);
+  run_gloo(GetParam(), test::check_started);
 }
 
 TEST_P(Gloo, Split) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_gloo(GetParam(), [](Communicator& comm) {
     for (int i = 0; i < 5; ++i)
       test::check_split(comm);
   });
@@ -162,12 +162,11 @@ TEST(GlooContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
 
 // ---- ranks that fail ----
 
-constexpr int kRanks = test::kFaultRanks;
-using test::Fault;
+using test::RankFault;
 
-std::vector<Outcome> run_with_fault(int victim, int point, const Fault& fault, double timeout,
+std::vector<Outcome> run_gloo_fault(int victim, int point, const RankFault& fault, double timeout,
                                     bool abandoned = false) {
-  const Job job{.ranks = kRanks, .timeout = timeout};
+  const Job job{.ranks = test::kFaultRanks, .timeout = timeout};
   return job.run(
       [&](Communicator& comm) {
         test::work_until_fault(comm, comm.rank() == victim ? point : -1, fault);
@@ -180,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Points, GlooFaultAt, testing::Range(0, test::kFaultPoin
 
 TEST_P(GlooFaultAt, KilledRank) {
   const double start = clock_seconds();
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_gloo_fault(
       2, GetParam(), [] { raise(SIGKILL); }, 100);
   EXPECT_EQ(outcomes[2].signal, SIGKILL);
   test::expect_verdicts(outcomes, 2, "died (process ");
@@ -188,20 +187,20 @@ TEST_P(GlooFaultAt, KilledRank) {
 }
 
 TEST_P(GlooFaultAt, KilledRankZero) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_gloo_fault(
       0, GetParam(), [] { raise(SIGKILL); }, 100);
   test::expect_verdicts(outcomes, 0, "no rank 0: it died (process ");
   EXPECT_EQ(outcomes[1].text, outcomes[2].text);
 }
 
 TEST_P(GlooFaultAt, RankThatExits) {
-  test::expect_verdicts(run_with_fault(
+  test::expect_verdicts(run_gloo_fault(
                             2, GetParam(), [] { _exit(0); }, 100),
                         2, "died (process ");
 }
 
 TEST_P(GlooFaultAt, RankThatThrows) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_gloo_fault(
       2, GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[2].text, "bad sample");
   test::expect_verdicts(outcomes, 2, "it gave up");
@@ -212,14 +211,14 @@ class GlooStoppedAt : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Points, GlooStoppedAt, testing::Range(0, test::kFaultPoints, 3));
 
 TEST_P(GlooStoppedAt, StoppedRank) {
-  const auto outcomes = run_with_fault(
+  const auto outcomes = run_gloo_fault(
       2, GetParam(), [] { raise(SIGSTOP); }, 0.7, true);
   test::expect_verdicts(outcomes, 2, "and does not answer");
 }
 
 TEST(GlooFault, KilledAtAnyMoment) {
   for (int round = 0; round < 8; ++round) {
-    const Job job{.ranks = kRanks};
+    const Job job{.ranks = test::kFaultRanks};
     const auto outcomes = job.run(
         [](Communicator& comm) {
           std::vector<float> memory(1 << 20);

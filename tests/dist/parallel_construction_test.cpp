@@ -16,12 +16,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kRanks = 3;
-constexpr int kVictim = 1;
+constexpr int kBuilders = 3;
+constexpr int kStruck = 1;
 
 // Counts what is asked of a communicator and of all that is split from it, and strikes at one of
 // those things.
-struct Fault {
+struct Striker {
   int64_t at = -1;
   std::function<void()> strike = {};
   int64_t asked = 0;
@@ -32,8 +32,8 @@ struct Fault {
 
 class Striking final : public dist::Communicator {
  public:
-  Striking(dist::Communicator& real, Fault& fault) : real_(real), fault_(fault) {}
-  Striking(std::unique_ptr<dist::Communicator> real, Fault& fault)
+  Striking(dist::Communicator& real, Striker& fault) : real_(real), fault_(fault) {}
+  Striking(std::unique_ptr<dist::Communicator> real, Striker& fault)
       : owned_(std::move(real)), real_(*owned_), fault_(fault) {}
 
   int rank() const override { return real_.rank(); }
@@ -63,10 +63,10 @@ class Striking final : public dist::Communicator {
  private:
   std::unique_ptr<dist::Communicator> owned_;
   dist::Communicator& real_;
-  Fault& fault_;
+  Striker& fault_;
 };
 
-void construct(dist::Communicator& comm, const std::string& strategy, Fault& fault) {
+void construct(dist::Communicator& comm, const std::string& strategy, Striker& fault) {
   const auto model = test_model("cnn").make();
   Striking striking(comm, fault);
   dist::ParallelOptions options;
@@ -81,10 +81,10 @@ void construct(dist::Communicator& comm, const std::string& strategy, Fault& fau
 // How many things a rank asks for.
 int64_t things(const std::string& strategy) {
   int64_t count = 0;
-  dist::run_thread_ranks(kRanks, [&](dist::Communicator& comm) {
-    Fault none;
+  dist::run_thread_ranks(kBuilders, [&](dist::Communicator& comm) {
+    Striker none;
     construct(comm, strategy, none);
-    if (comm.rank() == kVictim) count = none.asked;
+    if (comm.rank() == kStruck) count = none.asked;
   });
   return count;
 }
@@ -102,28 +102,28 @@ class Construction : public testing::TestWithParam<const char*> {
     ProcessesOptions options{.seconds = 90};
     if (stopped) {
       for (int point = 0; point < kPoints; ++point)
-        options.abandoned.push_back(point * kRanks + kVictim);
+        options.abandoned.push_back(point * kBuilders + kStruck);
     }
     const auto outcomes = run_processes(
-        kPoints * kRanks,
+        kPoints * kBuilders,
         [&](int process) -> std::string {
-          const int point = process / kRanks;
-          const int rank = process % kRanks;
+          const int point = process / kBuilders;
+          const int rank = process % kBuilders;
           const rlimit no_core{0, 0};
           setrlimit(RLIMIT_CORE, &no_core);
-          Fault fault;
-          if (rank == kVictim) fault = {all * point / kPoints, strike};
-          const auto comm =
-              dist::join_shm(concat({job, "-", point}), rank, kRanks, {.timeout_seconds = timeout});
+          Striker fault;
+          if (rank == kStruck) fault = {all * point / kPoints, strike};
+          const auto comm = dist::join_shm(concat({job, "-", point}), rank, kBuilders,
+                                           {.timeout_seconds = timeout});
           construct(*comm, strategy, fault);
           return "no fault";
         },
         options);
-    for (int process = 0; process < kPoints * kRanks; ++process) {
-      if (process % kRanks == kVictim) continue;
+    for (int process = 0; process < kPoints * kBuilders; ++process) {
+      if (process % kBuilders == kStruck) continue;
       const auto& outcome = outcomes[static_cast<size_t>(process)];
-      SCOPED_TRACE(
-          concat({"point ", process / kRanks, ", rank ", process % kRanks, ": ", outcome.text}));
+      SCOPED_TRACE(concat(
+          {"point ", process / kBuilders, ", rank ", process % kBuilders, ": ", outcome.text}));
       EXPECT_EQ(outcome.code, kVerdict);
       EXPECT_THAT(outcome.text, testing::ContainsRegex("no rank (1|[0-9] \\(of the job: 1\\))"));
       EXPECT_THAT(outcome.text, HasSubstr(what));
@@ -131,8 +131,7 @@ class Construction : public testing::TestWithParam<const char*> {
     EXPECT_THAT(leftovers(), testing::IsEmpty());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Strategies, Construction,
-                         testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
+INSTANTIATE_TEST_SUITE_P(Strategies, Construction, testing::ValuesIn(kStrategies),
                          [](const auto& row) { return std::string(row.param); });
 
 TEST_P(Construction, ThreadRanksHearOfOneThatThrows) {
@@ -143,9 +142,9 @@ TEST_P(Construction, ThreadRanksHearOfOneThatThrows) {
     std::mutex mutex;
     std::vector<std::string> verdicts;
     const std::string text = error_of([&] {
-      dist::run_thread_ranks(kRanks, [&](dist::Communicator& comm) {
-        Fault fault;
-        if (comm.rank() == kVictim) fault = {point, [] { throw Error("no memory"); }};
+      dist::run_thread_ranks(kBuilders, [&](dist::Communicator& comm) {
+        Striker fault;
+        if (comm.rank() == kStruck) fault = {point, [] { throw Error("no memory"); }};
         try {
           construct(comm, strategy, fault);
         } catch (const dist::CommunicationError& error) {

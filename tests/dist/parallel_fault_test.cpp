@@ -25,11 +25,11 @@ namespace {
 using dist::CommunicationError;
 using testing::HasSubstr;
 
-constexpr int kRanks = 3;
-constexpr int kVictim = 1;
-constexpr int64_t kSteps = 3;
+constexpr int kTrainingRanks = 3;
+constexpr int kTrainingVictim = 1;
+constexpr int64_t kTrainingSteps = 3;
 constexpr int64_t kShards = 6;  // two a rank
-constexpr int64_t kBatch = 12;
+constexpr int64_t kTrainingBatch = 12;
 
 enum class Point : uint8_t {
   construction,
@@ -42,9 +42,9 @@ enum class Point : uint8_t {
   between_steps,
   evaluation,
 };
-constexpr std::array kPoints = {"construction", "forward", "backward",      "reduction", "clip",
-                                "optimizer",    "gather",  "between steps", "evaluation"};
-constexpr int kPointCount = static_cast<int>(kPoints.size());
+constexpr std::array kPointNames = {"construction", "forward", "backward",      "reduction", "clip",
+                                    "optimizer",    "gather",  "between steps", "evaluation"};
+constexpr int kPointCount = static_cast<int>(kPointNames.size());
 
 // Called wherever a fault could strike; what it throws leaves the training.
 using Strike = std::function<void(Point, int64_t step)>;
@@ -110,10 +110,11 @@ std::string train(dist::Communicator& comm, const std::string& strategy, const S
     parallel.begin_step(static_cast<uint64_t>(step));
     for (const dist::Shard& shard : parallel.shards()) {
       parallel.begin_shard(shard);
-      const Rows rows = test.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
+      const Rows rows =
+          test.rows(step, shard.first_row(kTrainingBatch), shard.rows(kTrainingBatch));
       parallel.backward(
           cross_entropy((*model)(rows.input), rows.target, {.reduction = Reduction::sum}) *
-          (1.0 / kBatch));
+          (1.0 / kTrainingBatch));
     }
     parallel.finish_gradients();
     strike(Point::clip, step);
@@ -123,7 +124,7 @@ std::string train(dist::Communicator& comm, const std::string& strategy, const S
     outcome += concat({parallel.loss(), " "});
     strike(Point::between_steps, step);
   };
-  while (step < kSteps) {
+  while (step < kTrainingSteps) {
     try {
       run_step();
       ++step;
@@ -172,26 +173,26 @@ class ParallelFault : public testing::TestWithParam<std::tuple<const char*, int>
     ProcessesOptions options{.seconds = 90};
     if (alive) {
       for (int point = 0; point < kPointCount; ++point)
-        options.abandoned.push_back(point * kRanks + victim());
+        options.abandoned.push_back(point * kTrainingRanks + victim());
     }
     const auto outcomes = run_processes(
-        kPointCount * kRanks,
+        kPointCount * kTrainingRanks,
         [&](int process) {
-          const int point = process / kRanks;
-          const int rank = process % kRanks;
+          const int point = process / kTrainingRanks;
+          const int rank = process % kTrainingRanks;
           const rlimit no_core{0, 0};
           setrlimit(RLIMIT_CORE, &no_core);
-          const auto comm =
-              dist::join_shm(concat({job, "-", point}), rank, kRanks, {.timeout_seconds = timeout});
+          const auto comm = dist::join_shm(concat({job, "-", point}), rank, kTrainingRanks,
+                                           {.timeout_seconds = timeout});
           return train(*comm, strategy(),
                        rank == victim() ? once_at(static_cast<Point>(point), fault) : nothing);
         },
         options);
-    for (int process = 0; process < kPointCount * kRanks; ++process) {
-      if (process % kRanks == victim()) continue;
+    for (int process = 0; process < kPointCount * kTrainingRanks; ++process) {
+      if (process % kTrainingRanks == victim()) continue;
       const auto& outcome = outcomes[static_cast<size_t>(process)];
-      SCOPED_TRACE(concat({kPoints[static_cast<size_t>(process / kRanks)], ", rank ",
-                           process % kRanks, ": ", outcome.text}));
+      SCOPED_TRACE(concat({kPointNames[static_cast<size_t>(process / kTrainingRanks)], ", rank ",
+                           process % kTrainingRanks, ": ", outcome.text}));
       EXPECT_EQ(outcome.code, kVerdict);
       EXPECT_THAT(outcome.text,
                   testing::ContainsRegex(
@@ -205,8 +206,8 @@ class ParallelFault : public testing::TestWithParam<std::tuple<const char*, int>
   }
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, ParallelFault,
-                         testing::Combine(testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
-                                          testing::Range(0, kRanks)),
+                         testing::Combine(testing::ValuesIn(kStrategies),
+                                          testing::Range(0, kTrainingRanks)),
                          [](const auto& row) {
                            return concat({std::get<0>(row.param), "_rank", std::get<1>(row.param)});
                          });
@@ -230,11 +231,11 @@ TEST_P(ParallelFault, RankThatIsLateBeyondTheTimeoutIsNamed) {
 // Memory of ranks that are threads is shared: nobody may free what another still reads.
 TEST_P(ParallelFault, ThreadRanksHearOfOneThatThrows) {
   for (int point = 0; point < kPointCount; ++point) {
-    SCOPED_TRACE(kPoints[static_cast<size_t>(point)]);
+    SCOPED_TRACE(kPointNames[static_cast<size_t>(point)]);
     std::mutex mutex;
     std::vector<std::string> verdicts;
     const std::string text = error_of([&] {
-      dist::run_thread_ranks(kRanks, [&](dist::Communicator& comm) {
+      dist::run_thread_ranks(kTrainingRanks, [&](dist::Communicator& comm) {
         try {
           train(comm, strategy(),
                 comm.rank() == victim()
@@ -260,7 +261,7 @@ class ParallelCourse : public testing::TestWithParam<const char*> {
   std::string train_all(const std::function<Strike(int rank)>& strike, bool again = false) const {
     std::mutex mutex;
     std::vector<std::string> outcomes;
-    dist::run_thread_ranks(kRanks, [&](dist::Communicator& comm) {
+    dist::run_thread_ranks(kTrainingRanks, [&](dist::Communicator& comm) {
       std::string outcome = train(comm, GetParam(), strike(comm.rank()), again);
       const std::lock_guard lock(mutex);
       outcomes.push_back(std::move(outcome));
@@ -270,14 +271,13 @@ class ParallelCourse : public testing::TestWithParam<const char*> {
     return outcomes.at(0);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Strategies, ParallelCourse,
-                         testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
+INSTANTIATE_TEST_SUITE_P(Strategies, ParallelCourse, testing::ValuesIn(kStrategies),
                          [](const auto& row) { return std::string(row.param); });
 
 TEST_P(ParallelCourse, LateRankChangesNothing) {
   const std::string undisturbed = train_all([](int) { return nothing; });
   const std::string late = train_all([](int rank) -> Strike {
-    if (rank != kVictim) return nothing;
+    if (rank != kTrainingVictim) return nothing;
     return [](Point, int64_t) { usleep(15'000); };
   });
   EXPECT_EQ(late, undisturbed);
@@ -289,7 +289,7 @@ TEST_P(ParallelCourse, StepThatAllGiveUpLeavesNoTrace) {
        {Point::forward, Point::backward, Point::reduction, Point::clip, Point::optimizer}) {
     const std::string again =
         train_all([&](int) { return once_at(point, [] { throw Error("not this time"); }); }, true);
-    EXPECT_EQ(again, undisturbed) << kPoints[static_cast<size_t>(point)];
+    EXPECT_EQ(again, undisturbed) << kPointNames[static_cast<size_t>(point)];
   }
 }
 

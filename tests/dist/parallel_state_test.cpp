@@ -14,18 +14,6 @@
 namespace weft::test {
 namespace {
 
-struct Wide : nn::Module {
-  // Sizes that every number of ranks below divides into whole alignments: no padding.
-  nn::Linear fc1{64, 128, false}, fc2{128, 64, false};
-  Wide() {
-    add("fc1", fc1);
-    add("fc2", fc2);
-  }
-  Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
-};
-
-constexpr int64_t kPsi = 2 * 64 * 128;
-
 struct Reading {
   int64_t parameters, gradients, optimizer;
   std::array<dist::Recorder::Total, dist::kCollectives> totals;
@@ -72,7 +60,7 @@ int64_t sent(const Reading& reading, dist::Collective collective) {
 
 TEST(ParallelMemory, IsWhatTheFormulaSays) {
   for (const int ranks : {1, 2, 4}) {
-    const int64_t whole = 4 * kPsi;
+    const int64_t whole = 4 * kWidePsi;
     const int64_t share = whole / ranks;
     const auto expect = [&](const char* strategy, int64_t p, int64_t g, int64_t o) {
       const Reading reading = measure(strategy, ranks);
@@ -96,7 +84,7 @@ TEST(ParallelTraffic, IsWhatTheFormulaSays) {
     const auto facts = [&](int64_t micro) {
       return 2 * (ranks - 1) * (ranks * micro + 3) * 8 / ranks;
     };
-    const int64_t once = 4 * kPsi * (ranks - 1) / ranks;  // Ψ (W-1)/W
+    const int64_t once = 4 * kWidePsi * (ranks - 1) / ranks;  // Ψ (W-1)/W
     for (const int64_t k : {int64_t{1}, int64_t{2}, int64_t{4}}) {
       const Reading ddp = measure("ddp", ranks, k);
       EXPECT_EQ(sent(ddp, all_reduce), 2 * once + facts(k));
@@ -132,7 +120,7 @@ TEST(Parallel, PlainLoopTrainsOnTheMeanOverRanks) {
     backward(mean(square(reference(inputs))));
     alone.step();
   }
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+  for (const char* strategy : kStrategies) {
     dist::run_thread_ranks(4, [&](dist::Communicator& comm) {
       Wide model;
       dist::Parallel parallel(model, comm, {.strategy = strategy});
@@ -161,7 +149,7 @@ TEST(Parallel, PlainLoopTrainsOnTheMeanOverRanks) {
   }
 }
 
-std::string error_of(int ranks, const std::function<void(dist::Communicator&)>& body) {
+std::string error_of_ranks(int ranks, const std::function<void(dist::Communicator&)>& body) {
   try {
     dist::run_thread_ranks(ranks, body);
   } catch (const Error& error) {
@@ -172,7 +160,7 @@ std::string error_of(int ranks, const std::function<void(dist::Communicator&)>& 
 
 TEST(Parallel, NamesAModelThatIsBuiltDifferentlyOnOneRank) {
   for (const char* strategy : {"ddp", "fsdp"}) {
-    const std::string error = error_of(3, [&](dist::Communicator& comm) {
+    const std::string error = error_of_ranks(3, [&](dist::Communicator& comm) {
       nn::Linear model(8, comm.rank() == 2 ? 9 : 8);
       const dist::Parallel parallel(model, comm, {.strategy = strategy});
     });
@@ -184,7 +172,7 @@ TEST(Parallel, NamesAModelThatIsBuiltDifferentlyOnOneRank) {
 
 TEST(Parallel, RefusesWhatCannotBe) {
   const auto refused = [](int ranks, const dist::ParallelOptions& options) {
-    return error_of(ranks, [&](dist::Communicator& comm) {
+    return error_of_ranks(ranks, [&](dist::Communicator& comm) {
       Wide model;
       const dist::Parallel parallel(model, comm, options);
     });
@@ -206,7 +194,7 @@ TEST(Parallel, RefusesWhatCannotBe) {
 TEST(Parallel, NamesMisuseOfAStep) {
   const auto misuse = [](const std::function<void(Wide&, dist::Parallel&)>& body,
                          int64_t accumulate = 1) {
-    return error_of(2, [&](dist::Communicator& comm) {
+    return error_of_ranks(2, [&](dist::Communicator& comm) {
       Wide model;
       dist::Parallel parallel(model, comm, {.accumulate = accumulate});
       body(model, parallel);

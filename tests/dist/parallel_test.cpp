@@ -6,8 +6,6 @@
 namespace weft::test {
 namespace {
 
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "fsdp"};
-
 class SameBitsOf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SameBitsOf, AtEveryStrategyAndNumberOfRanks) {

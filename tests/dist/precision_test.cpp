@@ -18,8 +18,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "fsdp"};
-
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          std::memcmp(contiguous(a.detach()).raw(), contiguous(b.detach()).raw(),
@@ -114,16 +112,6 @@ TEST(MixedPrecisionSteps, ScaledByNorms) {
   }
 }
 
-struct Wide : nn::Module {
-  nn::Linear fc1{64, 128, false}, fc2{128, 64, false};
-  Wide() {
-    add("fc1", fc1);
-    add("fc2", fc2);
-  }
-  Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
-};
-constexpr int64_t kPsi = 2 * 64 * 128;
-
 // An optimizer that keeps masters of 16-bit parameters by itself does the same arithmetic.
 TEST(MixedPrecisionSteps, AreThoseOfAnOptimizerWithMasters) {
   dist::run_thread_ranks(1, [](dist::Communicator& comm) {
@@ -195,7 +183,7 @@ TEST(MixedPrecisionState, IsOfTheDtypesAskedFor) {
   }
 }
 
-struct Reading {
+struct MixedReading {
   int64_t parameters, gradients, optimizer;
   dist::Parallel::StateBytes stated;
   int64_t optimizer_stated;
@@ -205,9 +193,9 @@ struct Reading {
   }
 };
 
-Reading measure(const std::string& strategy, int ranks, std::optional<DType> reduce,
-                bool uneven = false) {
-  Reading reading{};
+MixedReading measure_mixed(const std::string& strategy, int ranks, std::optional<DType> reduce,
+                           bool uneven = false) {
+  MixedReading reading{};
   std::mutex mutex;
   dist::run_thread_ranks(ranks, [&](dist::Communicator& comm) {
     std::unique_ptr<nn::Module> model;
@@ -249,8 +237,8 @@ TEST(MixedPrecisionState, TakesWhatTheFormulaSays) {
     for (const bool wide_sums : {false, true}) {
       const auto expect = [&](const char* strategy, int64_t p, int64_t g, int64_t sums, int64_t o) {
         SCOPED_TRACE(concat({strategy, " on ", ranks, wide_sums ? ", f32 sums" : ""}));
-        const Reading reading =
-            measure(strategy, ranks, wide_sums ? std::optional(f32) : std::nullopt);
+        const MixedReading reading =
+            measure_mixed(strategy, ranks, wide_sums ? std::optional(f32) : std::nullopt);
         const int64_t gradients = wide_sums ? g + sums : g > 0 ? g : sums / 2;
         EXPECT_EQ(reading.parameters, p);
         EXPECT_EQ(reading.gradients, gradients);
@@ -261,7 +249,7 @@ TEST(MixedPrecisionState, TakesWhatTheFormulaSays) {
         EXPECT_EQ(reading.stated.padding, 0);
         EXPECT_EQ(reading.optimizer_stated, 2 * o);
       };
-      const int64_t whole = 2 * kPsi;
+      const int64_t whole = 2 * kWidePsi;
       const int64_t share = whole / ranks;
       const int64_t landing = ranks == 1 ? whole : 0;  // a rank alone sums where gradients land
       expect("ddp", whole, whole, 2 * whole, 2 * whole);
@@ -276,7 +264,7 @@ TEST(MixedPrecisionState, TakesWhatTheFormulaSays) {
 TEST(MixedPrecisionState, StatesItsPadding) {
   const int64_t psi = 64 * 67 + 67;
   for (const char* strategy : kStrategies) {
-    const Reading reading = measure(strategy, 4, {}, true);
+    const MixedReading reading = measure_mixed(strategy, 4, {}, true);
     SCOPED_TRACE(strategy);
     EXPECT_EQ(reading.parameters, reading.stated.parameters);
     EXPECT_EQ(reading.gradients, reading.stated.gradients);
@@ -296,16 +284,16 @@ TEST(MixedPrecisionState, StatesItsPadding) {
 TEST(MixedPrecisionTraffic, IsHalfOfThatInF32) {
   using enum dist::Collective;
   const int ranks = 4;
-  const int64_t once = 2 * kPsi * (ranks - 1) / ranks;
+  const int64_t once = 2 * kWidePsi * (ranks - 1) / ranks;
   const int64_t facts = 2 * (ranks - 1) * (ranks + 3) * 8 / ranks;
-  EXPECT_EQ(measure("ddp", ranks, {}).sent(all_reduce), 2 * once + facts);
+  EXPECT_EQ(measure_mixed("ddp", ranks, {}).sent(all_reduce), 2 * once + facts);
   for (const char* strategy : {"zero1", "zero2"}) {
-    EXPECT_EQ(measure(strategy, ranks, {}).sent(reduce_scatter), once) << strategy;
-    EXPECT_EQ(measure(strategy, ranks, {}).sent(all_gather), once) << strategy;
+    EXPECT_EQ(measure_mixed(strategy, ranks, {}).sent(reduce_scatter), once) << strategy;
+    EXPECT_EQ(measure_mixed(strategy, ranks, {}).sent(all_gather), once) << strategy;
   }
   for (const char* strategy : {"zero3", "fsdp"}) {
-    EXPECT_EQ(measure(strategy, ranks, {}).sent(reduce_scatter), once) << strategy;
-    EXPECT_EQ(measure(strategy, ranks, {}).sent(all_gather), 2 * once) << strategy;
+    EXPECT_EQ(measure_mixed(strategy, ranks, {}).sent(reduce_scatter), once) << strategy;
+    EXPECT_EQ(measure_mixed(strategy, ranks, {}).sent(all_gather), 2 * once) << strategy;
   }
 }
 

@@ -71,8 +71,7 @@ std::vector<Course> courses(const std::string& strategy, const std::vector<std::
 }
 
 class ReadyOrder : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Strategies, ReadyOrder,
-                         testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"),
+INSTANTIATE_TEST_SUITE_P(Strategies, ReadyOrder, testing::ValuesIn(kStrategies),
                          [](const auto& row) { return std::string(row.param); });
 
 TEST_P(ReadyOrder, IsThatOfTheLastStep) {

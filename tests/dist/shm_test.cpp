@@ -15,7 +15,7 @@ using test::Outcome;
 using testing::HasSubstr;
 
 // Every rank joins, runs the body, and leaves; all must return.
-void run_all(int ranks, const std::function<void(Communicator&)>& body) {
+void run_shm(int ranks, const std::function<void(Communicator&)>& body) {
   const std::string job = test::fresh_job_name();
   const auto outcomes = test::run_processes(ranks, [&](int rank) {
     const auto comm = join_shm(job, rank, ranks, {.timeout_seconds = 60});
@@ -32,19 +32,19 @@ class Shm : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Shm, testing::Values(1, 2, 3, 4, 8));
 
 TEST_P(Shm, Collectives) {
-  run_all(GetParam(), test::check_all_collectives);
+  run_shm(GetParam(), test::check_all_collectives);
 }
 
 // More than the windows hold at a time: 2^18 elements, for all pieces together.
 TEST_P(Shm, LargeInOrdinaryMemory) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_shm(GetParam(), [](Communicator& comm) {
     test::check_collectives(comm, f32, 600'001 / comm.size(), false);
     test::check_node_sums(comm, 5, 200'001 / comm.size());
   });
 }
 
 TEST_P(Shm, NodeSums) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_shm(GetParam(), [](Communicator& comm) {
     for (const int64_t leaves : {1, 2, 3, 5, 8, 13})
       test::check_node_sums(comm, leaves, 50);
     test::check_node_sums(comm, 8, 3000);
@@ -53,18 +53,18 @@ TEST_P(Shm, NodeSums) {
 }
 
 TEST_P(Shm, StartedCalls) {
-  run_all(GetParam(), test::check_started);
+  run_shm(GetParam(), test::check_started);
 }
 
 TEST_P(Shm, Split) {
-  run_all(GetParam(), [](Communicator& comm) {
+  run_shm(GetParam(), [](Communicator& comm) {
     for (int i = 0; i < 5; ++i)
       test::check_split(comm);
   });
 }
 
 TEST(Shm, AllocatedMemoryIsZeroChargedAndOutlivesItsCommunicator) {
-  run_all(2, [](Communicator& comm_of_job) {
+  run_shm(2, [](Communicator& comm_of_job) {
     (void)comm_of_job;
     const std::string job = concat({"inner-", static_cast<int64_t>(getppid())});
     auto comm = join_shm(job, comm_of_job.rank(), 2);

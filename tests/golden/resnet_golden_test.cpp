@@ -1,6 +1,7 @@
 // The names of residual networks and the first losses of training them, against PyTorch from the
 // same weights and batches (make_resnet.py).
 #include "core/safetensors.h"
+#include "tests/support/golden.h"
 #include "tests/support/noise.h"
 #include "weft.h"
 
@@ -14,11 +15,11 @@ namespace {
 
 using test::noise;
 
-constexpr int64_t kBatch = 8;
+constexpr int64_t kResNetBatch = 8;
 constexpr int64_t kClasses = 10;
-const std::string kFile = std::string(WEFT_TESTS_DIR) + "/golden/resnet.safetensors";
+const std::string kResNetFile = std::string(WEFT_TESTS_DIR) + "/golden/resnet.safetensors";
 
-void fill(nn::Module& model) {
+void fill_resnet(nn::Module& model) {
   auto named = model.named_parameters();
   std::sort(named.begin(), named.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -41,42 +42,36 @@ void fill(nn::Module& model) {
   }
 }
 
-struct Sample {
+struct ResNetSample {
   Tensor images;
   Tensor labels;
 };
 
-Sample batch(int step, int64_t side) {
+ResNetSample resnet_batch(int step, int64_t side) {
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < kBatch; ++i)
+  for (int64_t i = 0; i < kResNetBatch; ++i)
     labels.push_back(i * (step % 2 != 0 ? 7 : 3) % kClasses);
   const Tensor targets = from_values(labels);
   const int64_t size = 3 * side * side;
   const Tensor classes =
       index_select(reshape(noise(7, kClasses * size), {kClasses, size}), 0, targets);
-  const Tensor own =
-      reshape(noise(static_cast<uint64_t>(10000 + step), kBatch * size), {kBatch, size});
-  return {reshape(classes * 2.0 + own * 2.0, {kBatch, 3, side, side}), targets};
-}
-
-Tensor expected_losses(const std::string& name) {
-  for (const NamedTensor& entry : load_safetensors(kFile)) {
-    if (entry.name == name) return entry.tensor;
-  }
-  return {};
+  const Tensor own = reshape(noise(static_cast<uint64_t>(10000 + step), kResNetBatch * size),
+                             {kResNetBatch, size});
+  return {reshape(classes * 2.0 + own * 2.0, {kResNetBatch, 3, side, side}), targets};
 }
 
 // The losses of the first steps; in f64 on smaller images and at a usual rate (make_resnet.py).
 std::vector<double> train(const std::string& name, DType dtype, int64_t steps) {
   const auto model = nn::models::make_resnet(name, {.classes = kClasses});
-  fill(*model);
+  fill_resnet(*model);
   model->to(dtype, dtype == f64);
   const bool small = name == "resnet20";
   const double lr = dtype == f64 ? 0.05 : small ? 1e-3 : 1e-4;
   optim::Sgd optimizer(model->parameters(), {.lr = lr, .momentum = 0.9, .weight_decay = 1e-4});
   std::vector<double> losses;
   for (int64_t step = 0; step < steps; ++step) {
-    const Sample sample = batch(static_cast<int>(step), small || dtype == f64 ? 32 : 48);
+    const ResNetSample sample =
+        resnet_batch(static_cast<int>(step), small || dtype == f64 ? 32 : 48);
     optimizer.zero_grad();
     const Tensor loss =
         cross_entropy((*model)(to(sample.images, dtype)), sample.labels, {.label_smoothing = 0.1});
@@ -95,7 +90,7 @@ TEST_P(ResNetGolden, NamesAndSizesAreThoseOfTorchvision) {
   for (const auto& [name, tensor] : model->state_dict())
     names.push_back(name + ":" + std::to_string(tensor.numel()));
   std::vector<std::string> expected;
-  for (const auto& [key, value] : load_safetensors_metadata(kFile)) {
+  for (const auto& [key, value] : load_safetensors_metadata(kResNetFile)) {
     if (key != GetParam()) continue;
     for (size_t at = 0; at < value.size();) {
       const size_t end = std::min(value.find(' ', at), value.size());
@@ -110,7 +105,7 @@ TEST_P(ResNetGolden, NamesAndSizesAreThoseOfTorchvision) {
 }
 
 TEST_P(ResNetGolden, LossesAgreeWithPyTorch) {
-  const Tensor expected = expected_losses(GetParam());
+  const Tensor expected = test::golden_tensor(kResNetFile, GetParam());
   ASSERT_TRUE(expected.defined());
   ASSERT_EQ(expected.numel(), 20);
   const std::vector<double> losses = train(GetParam(), f32, expected.numel());
@@ -121,7 +116,7 @@ TEST_P(ResNetGolden, LossesAgreeWithPyTorch) {
 }
 
 TEST_P(ResNetGolden, LossesInF64AgreeWithPyTorch) {
-  const Tensor expected = expected_losses(GetParam() + "_f64");
+  const Tensor expected = test::golden_tensor(kResNetFile, GetParam() + "_f64");
   ASSERT_TRUE(expected.defined());
   ASSERT_EQ(expected.numel(), 3);
   const std::vector<double> losses = train(GetParam(), f64, expected.numel());
@@ -133,7 +128,7 @@ TEST_P(ResNetGolden, LossesInF64AgreeWithPyTorch) {
 
 // What eight bits of mantissa leave of a loss.
 TEST_P(ResNetGolden, FirstLossInBf16IsThatOfPyTorchRounded) {
-  const Tensor expected = expected_losses(GetParam());
+  const Tensor expected = test::golden_tensor(kResNetFile, GetParam());
   ASSERT_TRUE(expected.defined());
   EXPECT_NEAR(train(GetParam(), bf16, 1)[0], static_cast<double>(expected.data<float>()[0]), 0.05);
 }

@@ -1,6 +1,7 @@
 // The first losses of training the mnist models and a small gpt, against PyTorch from the same
 // weights and batches (make_training.py).
 #include "core/safetensors.h"
+#include "tests/support/golden.h"
 #include "tests/support/noise.h"
 #include "weft.h"
 
@@ -16,6 +17,7 @@ namespace {
 using test::noise;
 
 constexpr int64_t kBatch = 32;
+const std::string kTrainingFile = std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors";
 
 void fill(nn::Module& model) {
   auto named = model.named_parameters();
@@ -48,14 +50,6 @@ Sample batch(int step) {
   return {reshape(images, {kBatch, 1, 28, 28}), targets};
 }
 
-Tensor expected_losses(const std::string& name) {
-  for (const NamedTensor& entry :
-       load_safetensors(std::string(WEFT_TESTS_DIR) + "/golden/training.safetensors")) {
-    if (entry.name == name) return entry.tensor;
-  }
-  return {};
-}
-
 class TrainingGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
@@ -74,7 +68,7 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
         model->parameters(),
         optim::AdamOptions{.lr = model_name == "mlp" ? 1e-3 : 1e-4, .weight_decay = 0.01});
   }
-  const Tensor expected = expected_losses(name);
+  const Tensor expected = test::golden_tensor(kTrainingFile, name);
   ASSERT_TRUE(expected.defined());
   for (int step = 0; step < expected.numel(); ++step) {
     const Sample sample = batch(step);
@@ -129,7 +123,7 @@ TEST_P(GptGolden, LossesAgreeWithPyTorch) {
       copy_(parameter, parameter + 1.0);
   }
   optim::AdamW optimizer(model.parameters(), {.lr = 1e-3, .weight_decay = 0.1});
-  const Tensor expected = expected_losses(tied ? "gpt_tied" : "gpt_untied");
+  const Tensor expected = test::golden_tensor(kTrainingFile, tied ? "gpt_tied" : "gpt_untied");
   ASSERT_TRUE(expected.defined());
   for (int step = 0; step < expected.numel(); ++step) {
     const Tensor ids = sentences(step);

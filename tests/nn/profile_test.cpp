@@ -45,14 +45,14 @@ struct Bottleneck : nn::Module {
 };
 
 // A stem before it and a head behind it.
-struct Net : nn::Module {
+struct ConvNet : nn::Module {
   nn::Conv2d stem{3, 64, 7, {.stride = {2, 2}, .padding = {3, 3}}, false};
   nn::BatchNorm2d norm{64};
   nn::MaxPool2d pool{3, {.stride = {2, 2}, .padding = {1, 1}}};
   Bottleneck block;
   nn::AdaptiveAvgPool2d mean{1};
   nn::Linear head{64, 10};
-  Net() {
+  ConvNet() {
     add("stem", stem);
     add("norm", norm);
     add("pool", pool);
@@ -66,7 +66,7 @@ struct Net : nn::Module {
 };
 
 struct Training {
-  Net net;
+  ConvNet net;
   optim::Sgd optimizer{net.parameters(), {.lr = 0.01, .momentum = 0.9}};
   Tensor images = channels_last(randn({4, 3, 32, 32}));
   Tensor targets = randint(0, 10, {4});

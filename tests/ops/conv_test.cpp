@@ -18,15 +18,16 @@ namespace {
 using detail::ConvShape;
 using detail::ConvWay;
 using test::normal;
+using Inputs = std::vector<Tensor>;
 
-struct Case {
+struct ConvCase {
   const char* name;
   Shape x, weight;
   Conv2dOptions options;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list{
+const std::vector<ConvCase>& conv_cases() {
+  static const std::vector<ConvCase> list{
       {"one pixel", {1, 1, 1, 1}, {1, 1, 1, 1}, {}},
       {"one channel", {3, 1, 9, 7}, {8, 1, 3, 3}, {.padding = {1, 1}}},
       {"three channels, seven by seven, stride 2",
@@ -97,7 +98,7 @@ Result run(ConvWay way, const ConvShape& shape, const Tensor& x, const Tensor& w
 // Every way that can compute a case agrees with the definition.
 void expect_way(ConvWay way, DType dtype, double tolerance) {
   int computed = 0;
-  for (const Case& c : cases()) {
+  for (const ConvCase& c : conv_cases()) {
     const ConvShape shape = test::conv_shape(c.x, c.weight, c.options);
     if (!detail::conv_can(way, shape, dtype)) continue;
     ++computed;
@@ -144,7 +145,7 @@ TEST(Conv2d, OneDnnAgreesWithTheDefinition) {
 }
 
 TEST(Conv2d, AgreesWithTheDefinitionInAnyLayout) {
-  for (const Case& c : cases()) {
+  for (const ConvCase& c : conv_cases()) {
     const ConvShape shape = test::conv_shape(c.x, c.weight, c.options);
     for (const DType dtype : {f32, f64, bf16, f16}) {
       const DType wide = dtype == f64 ? f64 : f32;
@@ -190,8 +191,7 @@ TEST(Conv2d, StridedAndRepeatedOperands) {
 }
 
 TEST(Conv2d, Gradcheck) {
-  using Inputs = std::vector<Tensor>;
-  const std::vector<Case> small{
+  const std::vector<ConvCase> small{
       {"plain", {2, 3, 5, 4}, {4, 3, 3, 2}, {.padding = {1, 1}}},
       {"stride, dilation",
        {1, 2, 7, 6},
@@ -201,7 +201,7 @@ TEST(Conv2d, Gradcheck) {
       {"depthwise", {2, 5, 4, 5}, {5, 1, 3, 3}, {.stride = {1, 2}, .padding = {1, 1}, .groups = 5}},
       {"no images", {0, 2, 4, 4}, {3, 2, 3, 3}, {}},
   };
-  for (const Case& c : small) {
+  for (const ConvCase& c : small) {
     const auto f = [&](const Inputs& in) { return conv2d(in[0], in[1], in[2], c.options); };
     const Inputs in{test::leaf(c.x, 1), test::leaf(c.weight, 2), test::leaf({c.weight[0]}, 3)};
     EXPECT_EQ(gradcheck(f, in), "") << c.name;
@@ -224,7 +224,7 @@ TEST(Conv2d, BitsDependOnNeitherThreadsNorBatch) {
   for (const ConvWay way :
        {ConvWay::direct, ConvWay::gemm, ConvWay::winograd, ConvWay::depthwise}) {
     for (const DType dtype : {f32, f64}) {
-      for (const Case& c : cases()) {
+      for (const ConvCase& c : conv_cases()) {
         const ConvShape shape = test::conv_shape(c.x, c.weight, c.options);
         if (!detail::conv_can(way, shape, dtype)) continue;
         const Tensor x = channels_last(normal(c.x, 1, dtype));

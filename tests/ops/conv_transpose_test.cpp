@@ -13,15 +13,16 @@ namespace weft {
 namespace {
 
 using test::normal;
+using Inputs = std::vector<Tensor>;
 
-struct Case {
+struct ConvTransposeCase {
   const char* name;
   Shape x, weight;
   ConvTranspose2dOptions options;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list{
+const std::vector<ConvTransposeCase>& transpose_cases() {
+  static const std::vector<ConvTransposeCase> list{
       {"plain", {2, 3, 4, 5}, {3, 4, 3, 3}, {}},
       {"doubles the size", {2, 16, 5, 4}, {16, 8, 2, 2}, {.stride = {2, 2}}},
       {"output padding",
@@ -76,7 +77,7 @@ Tensor reference(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return from_values(y, out);
 }
 
-Shape out_shape(const Case& c) {
+Shape out_shape(const ConvTransposeCase& c) {
   Shape out{c.x[0], c.weight[1] * c.options.groups, 0, 0};
   for (int i = 0; i < 2; ++i) {
     out[2 + i] = (c.x[2 + i] - 1) * c.options.stride[i] - 2 * c.options.padding[i] +
@@ -86,7 +87,7 @@ Shape out_shape(const Case& c) {
 }
 
 TEST(ConvTranspose2d, AgreesWithTheDefinition) {
-  for (const Case& c : cases()) {
+  for (const ConvTransposeCase& c : transpose_cases()) {
     for (const DType dtype : {f32, f64, bf16, f16}) {
       const auto value = [&](const Shape& s, uint64_t seed) {
         return to(normal(s, seed, dtype == f64 ? f64 : f32), dtype);
@@ -108,8 +109,7 @@ TEST(ConvTranspose2d, AgreesWithTheDefinition) {
 }
 
 TEST(ConvTranspose2d, Gradcheck) {
-  using Inputs = std::vector<Tensor>;
-  for (const Case& c : cases()) {
+  for (const ConvTransposeCase& c : transpose_cases()) {
     if (c.x.numel() * c.weight.numel() > 100000) continue;
     const auto f = [&](const Inputs& in) {
       return conv_transpose2d(in[0], in[1], in[2], c.options);

@@ -9,26 +9,23 @@
 namespace weft {
 namespace {
 
+using test::counted;
 using test::error_of;
 using test::strided;
 using Doubles = std::vector<double>;
 
-Tensor counted(const Shape& shape, DType dtype = f32) {
-  return to(from_values(arange(shape.numel()).to_vector<int64_t>(), shape), dtype);
-}
-
 TEST(Clone, HasItsOwnMemoryAndTheSameLayout) {
   for (const DType dtype : {boolean, u8, i32, i64, f16, bf16, f32, f64}) {
-    const Tensor x = to(counted({2, 3}), dtype);
+    const Tensor x = to(counted({2, 3}, f32), dtype);
     const Tensor copy = clone(x);
     EXPECT_NE(copy.storage(), x.storage());
     EXPECT_EQ(copy.dtype(), dtype);
     EXPECT_EQ(copy.to_vector<double>(), x.to_vector<double>()) << to_string(dtype);
   }
-  const Tensor image = channels_last(counted({2, 3, 4, 5}));
+  const Tensor image = channels_last(counted({2, 3, 4, 5}, f32));
   EXPECT_TRUE(clone(image).is_channels_last());
   EXPECT_EQ(clone(image).to_vector<double>(), image.to_vector<double>());
-  const Tensor apart = strided(counted({3, 4}));
+  const Tensor apart = strided(counted({3, 4}, f32));
   EXPECT_TRUE(clone(apart).is_dense());
   EXPECT_EQ(clone(apart).to_vector<double>(), apart.to_vector<double>());
   EXPECT_EQ(clone(test::repeated({2, 2})).to_vector<double>(), Doubles(4, 0.7));
@@ -37,7 +34,7 @@ TEST(Clone, HasItsOwnMemoryAndTheSameLayout) {
 }
 
 TEST(Contiguous, CopiesOnlyWhatIsNotRowMajor) {
-  const Tensor x = counted({2, 3, 4, 5});
+  const Tensor x = counted({2, 3, 4, 5}, f32);
   EXPECT_TRUE(contiguous(x).is_same(x));
   const Tensor copy = contiguous(channels_last(x));
   EXPECT_TRUE(copy.is_contiguous());
@@ -46,7 +43,7 @@ TEST(Contiguous, CopiesOnlyWhatIsNotRowMajor) {
 }
 
 TEST(ChannelsLast, CopiesOnlyWhatIsNotNhwc) {
-  const Tensor x = counted({2, 3, 2, 2});
+  const Tensor x = counted({2, 3, 2, 2}, f32);
   const Tensor image = channels_last(x);
   EXPECT_TRUE(image.is_channels_last());
   EXPECT_TRUE(channels_last(image).is_same(image));
@@ -67,8 +64,9 @@ TEST(To, ConvertsAsTheDtypeSays) {
   EXPECT_EQ(to(x, bf16).to_vector<double>(), (Doubles{-1.75, 0, 0.5, 300}));  // eight bits
   EXPECT_EQ(to(from_values(std::vector<int64_t>{INT64_MAX}), i64).to_vector<int64_t>()[0],
             INT64_MAX);
-  EXPECT_EQ(to(strided(counted({2, 3})), f64).to_vector<double>(), (Doubles{0, 1, 2, 3, 4, 5}));
-  EXPECT_TRUE(to(channels_last(counted({2, 3, 4, 5})), bf16).is_channels_last());
+  EXPECT_EQ(to(strided(counted({2, 3}, f32)), f64).to_vector<double>(),
+            (Doubles{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(to(channels_last(counted({2, 3, 4, 5}, f32)), bf16).is_channels_last());
 }
 
 TEST(To, OnlyFloatsKeepTheirHistory) {

@@ -20,6 +20,8 @@
 namespace weft {
 namespace {
 
+using test::kInf;
+using test::kNan;
 using test::strided;
 using test::tolerance_of;
 using test::uniform;
@@ -27,13 +29,10 @@ using Inputs = std::vector<Tensor>;
 using Function = std::function<Tensor(const Inputs&)>;
 using Reference = std::function<double(double, double)>;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 enum class Domain { real, any };
 
 // A row as the tests see it. Unary rows ignore b.
-struct Row {
+struct ElementwiseRow {
   const char* name;
   int arity;
   Domain domain;
@@ -46,7 +45,7 @@ struct Row {
 constexpr Domain real = Domain::real;
 constexpr Domain any = Domain::any;
 
-std::vector<Row> rows() {
+std::vector<ElementwiseRow> elementwise_rows() {
   return {
 #define WEFT_UNARY(name, functor, domain, low, high, expression)     \
   {#name,                                                            \
@@ -115,7 +114,7 @@ std::vector<Condition> conditions() {
   };
 }
 
-Inputs inputs_of(const Row& row, const Shape& a, const Shape& b, DType dtype,
+Inputs inputs_of(const ElementwiseRow& row, const Shape& a, const Shape& b, DType dtype,
                  bool requires_grad = false) {
   Inputs in{uniform(a, row.low_a, row.high_a, 11, dtype)};
   if (row.arity == 2) in.push_back(uniform(b, row.low_b, row.high_b, 12, dtype));
@@ -126,7 +125,7 @@ Inputs inputs_of(const Row& row, const Shape& a, const Shape& b, DType dtype,
 
 // The row's reference on broadcast inputs of equal shape, integers truncated as the operator
 // truncates them.
-void expect_row(const Row& row, const Inputs& in, const Tensor& out, double tolerance,
+void expect_row(const ElementwiseRow& row, const Inputs& in, const Tensor& out, double tolerance,
                 const std::string& what) {
   const auto a = in[0].to_vector<double>();
   const auto b = in.back().to_vector<double>();
@@ -140,12 +139,12 @@ void expect_row(const Row& row, const Inputs& in, const Tensor& out, double tole
   }
 }
 
-std::string label(const Row& row, const std::string& what) {
+std::string label(const ElementwiseRow& row, const std::string& what) {
   return std::string(row.name) + " " + what;
 }
 
 TEST(ElementwiseRows, AgreeWithTheReferenceInEveryDtype) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     for (const DType dtype : {f32, f64, f16, bf16}) {
       const Inputs in = inputs_of(row, {1237}, {1237}, dtype);
       const Tensor out = row.call(in);
@@ -156,7 +155,7 @@ TEST(ElementwiseRows, AgreeWithTheReferenceInEveryDtype) {
 }
 
 TEST(ElementwiseRows, KeepIntegersOrPromoteThem) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     const std::string name = row.name;
     if (name == "clamp") continue;  // its bounds are not whole: see Clamp below
     // Positive where a pole or a fraction would have no whole counterpart.
@@ -171,7 +170,7 @@ TEST(ElementwiseRows, KeepIntegersOrPromoteThem) {
 }
 
 TEST(ElementwiseRows, TakeAnyLayout) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     Inputs in = inputs_of(row, {5, 3, 7}, {5, 3, 7}, f64);
     const Tensor expected = row.call(in);
     for (size_t i = 0; i < in.size(); ++i) {
@@ -184,7 +183,7 @@ TEST(ElementwiseRows, TakeAnyLayout) {
 }
 
 TEST(ElementwiseRows, Broadcast) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     if (row.arity != 2) continue;
     const Inputs in = inputs_of(row, {3, 1}, {1, 4}, f64);
     const Tensor out = row.call(in);
@@ -196,7 +195,7 @@ TEST(ElementwiseRows, Broadcast) {
 }
 
 TEST(ElementwiseRows, TakeEmptyAndZeroDimTensors) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     EXPECT_EQ(row.call(inputs_of(row, {0}, {0}, f32)).shape(), (Shape{0})) << row.name;
     EXPECT_EQ(row.call(inputs_of(row, {2, 0, 3}, {2, 0, 3}, f32)).shape(), (Shape{2, 0, 3}))
         << row.name;
@@ -208,7 +207,7 @@ TEST(ElementwiseRows, TakeEmptyAndZeroDimTensors) {
 }
 
 TEST(ElementwiseRows, GradientsAgreeWithDifferences) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     const auto check = [&](const Inputs& in, const char* what) {
       EXPECT_EQ(gradcheck(row.call, in), "") << label(row, what);
     };
@@ -236,7 +235,7 @@ TEST(ElementwiseRows, GradientsAgreeWithDifferences) {
 }
 
 TEST(ElementwiseRows, GradientsHaveTheDtypeOfTheirInput) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     Inputs in = inputs_of(row, {2, 3}, {3}, f32, true);
     if (row.arity == 2) in[1] = to(in[1].detach(), bf16).set_requires_grad();
     const Tensor out = row.call(in);
@@ -250,7 +249,7 @@ TEST(ElementwiseRows, GradientsHaveTheDtypeOfTheirInput) {
 }
 
 TEST(ElementwiseRows, InPlaceEqualsOutOfPlace) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     for (const DType dtype : {f32, bf16}) {
       const Inputs in = inputs_of(row, {3, 37}, {37}, dtype);
       const Tensor expected = row.call(in);
@@ -268,7 +267,7 @@ TEST(ElementwiseRows, InPlaceEqualsOutOfPlace) {
 }
 
 TEST(ElementwiseRows, InPlaceGradientsAreRightOrRefused) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     const auto changed = [&](const Inputs& in) {
       Inputs copies = in;
       copies[0] = mul(in[0], 1.0);  // its node needs only the number
@@ -285,7 +284,7 @@ TEST(ElementwiseRows, InPlaceGradientsAreRightOrRefused) {
 }
 
 TEST(ElementwiseRows, KeepChannelsLast) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     Inputs in = inputs_of(row, {2, 3, 4, 5}, {3, 1, 1}, f32);
     const Tensor expected = row.call(in);
     in[0] = channels_last(in[0]);
@@ -302,7 +301,7 @@ TEST(ElementwiseRows, KeepChannelsLast) {
 // The bits of an element are those of its value alone: not of its place, its neighbours, the tail,
 // the threads.
 TEST(ElementwiseRows, BitsDoNotDependOnPlaceOrThreads) {
-  for (const Row& row : rows()) {
+  for (const ElementwiseRow& row : elementwise_rows()) {
     for (const DType dtype : {f32, f64, bf16}) {
       const Inputs in = inputs_of(row, {70'001}, {70'001}, dtype);
       set_num_threads(1);

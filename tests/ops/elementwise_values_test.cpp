@@ -16,14 +16,13 @@
 namespace weft {
 namespace {
 
+using test::kInf;
+using test::kNan;
 using test::strided;
 using test::tolerance_of;
 using test::uniform;
 using Inputs = std::vector<Tensor>;
 using Function = std::function<Tensor(const Inputs&)>;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // torch.result_type of (row tensor, column tensor) and (row tensor, column scalar), as PyTorch 2
 // gives it.

@@ -15,14 +15,11 @@ namespace weft {
 namespace {
 
 using test::error_of;
+using test::ints;
 using test::leaf;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
-
-Tensor ints(Ints values, const Shape& shape) {
-  return from_values(values, shape);
-}
 
 TEST(Gather, ReadsByIndexAlongADim) {
   const Tensor x = ints({0, 1, 2, 3, 4, 5}, {2, 3});

@@ -157,11 +157,12 @@ TEST(Norm, GroupNormAgreesWithTheFormula) {
 }
 
 TEST(Norm, LayerAndRmsNormAgreeWithTheFormula) {
-  struct Case {
+  struct NormCase {
     Shape x, normalized;
   };
-  for (const Case& c : {Case{{5, 8}, {8}}, Case{{3, 4, 7}, {4, 7}}, Case{{130, 77}, {77}},
-                        Case{{2, 3, 1}, {1}}, Case{{33}, {33}}, Case{{2, 5, 4, 40}, {40}}}) {
+  for (const NormCase& c :
+       {NormCase{{5, 8}, {8}}, NormCase{{3, 4, 7}, {4, 7}}, NormCase{{130, 77}, {77}},
+        NormCase{{2, 3, 1}, {1}}, NormCase{{33}, {33}}, NormCase{{2, 5, 4, 40}, {40}}}) {
     const int64_t length = c.normalized.numel();
     expect_agrees("layer " + to_string(c.x), c.x, c.normalized, row_formula(length, true), true,
                   1e-3, [&](const Tensor& x, const Tensor& w, const Tensor& b) {

@@ -26,7 +26,7 @@ struct Traits {
   double rounding = 4;      // of 16-bit results and gradients, in units of their dtype
 };
 
-struct Row {
+struct OpRow {
   const char* name;
   Shapes shapes;  // of the floating inputs, all of which get gradients
   Shapes empty;   // the same with nothing in them
@@ -55,8 +55,8 @@ constexpr Traits kLoss{.f32_result = true};
         [](const Inputs& in) -> Tensor { return expression; }, ##__VA_ARGS__ \
   }
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> list = {
+const std::vector<OpRow>& op_rows() {
+  static const std::vector<OpRow> list = {
 #include "tests/ops/op_rows.def"
   };
   return list;
@@ -70,13 +70,13 @@ Inputs leaves(const Shapes& shapes) {
 }
 
 // The same draws in every call, for operators that draw.
-Tensor call(const Row& row, const Inputs& in) {
+Tensor call(const OpRow& row, const Inputs& in) {
   manual_seed(5);
   return row.call(in);
 }
 
 TEST(OpRows, TakeAnyLayout) {
-  for (const Row& row : rows()) {
+  for (const OpRow& row : op_rows()) {
     for (const DType dtype : {f64, f32, bf16}) {
       Inputs in;
       for (const Tensor& x : leaves(row.shapes))
@@ -94,7 +94,7 @@ TEST(OpRows, TakeAnyLayout) {
 }
 
 TEST(OpRows, GradientsAgreeWithDifferences) {
-  for (const Row& row : rows()) {
+  for (const OpRow& row : op_rows()) {
     const auto check = [&](const Inputs& in, const std::string& what) {
       EXPECT_EQ(gradcheck(row.call, in), "") << row.name << " " << what;
     };
@@ -119,7 +119,7 @@ TEST(OpRows, GradientsAgreeWithDifferences) {
 
 // The lower precisions against f64 of the same numbers.
 TEST(OpRows, AgreeInEveryDtype) {
-  for (const Row& row : rows()) {
+  for (const OpRow& row : op_rows()) {
     for (const DType dtype : {f32, bf16, f16}) {
       const std::string what = std::string(row.name) + " " + to_string(dtype);
       Inputs in, wide;

@@ -16,11 +16,11 @@ namespace weft {
 namespace {
 
 using test::expect_near;
+using test::kInf;
 using test::normal;
 using Inputs = std::vector<Tensor>;
 using Doubles = std::vector<double>;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // One axis by its definition: the positions that window `i` sees, and how many count in a mean.
 struct Axis {
@@ -68,35 +68,35 @@ Pooled naive(const Tensor& x, const Axis& rows, const Axis& columns, const Tenso
         const double gradient = gs[y.size()];
         double sum = 0;
         size_t best = 0;
-        bool any = false;
+        bool found = false;
         const auto places = static_cast<double>(rows.places(i) * columns.places(j));
         for (const int64_t h : rows.positions(i)) {
           for (const int64_t w : columns.positions(j)) {
             const auto at = static_cast<size_t>((plane * rows.size + h) * columns.size + w);
             sum += xs[at];
-            if (!any || xs[at] > xs[best] || (std::isnan(xs[at]) && !std::isnan(xs[best]))) {
-              best = std::isnan(any ? xs[best] : 0) ? best : at;
+            if (!found || xs[at] > xs[best] || (std::isnan(xs[at]) && !std::isnan(xs[best]))) {
+              best = std::isnan(found ? xs[best] : 0) ? best : at;
             }
-            any = true;
+            found = true;
             if (!maximum) dx[at] += gradient / places;
           }
         }
-        if (maximum && any) dx[best] += gradient;
-        y.push_back(!maximum ? sum / places : any ? xs[best] : -kInf);
+        if (maximum && found) dx[best] += gradient;
+        y.push_back(!maximum ? sum / places : found ? xs[best] : -kInf);
       }
     }
   }
   return {from_values(y, g.shape()), from_values(dx, x.shape())};
 }
 
-struct Case {
+struct PoolCase {
   const char* name;
   Shape x, kernel;
   MaxPool2dOptions options;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list{
+const std::vector<PoolCase>& pool_cases() {
+  static const std::vector<PoolCase> list{
       {"two by two", {2, 8, 6, 8}, {2, 2}, {}},
       {"two by two, odd sizes", {2, 9, 7, 5}, {2, 2}, {}},
       {"three by three, stride 2, padding 1", {2, 19, 9, 8}, {3, 3}, {{2, 2}, {1, 1}, {1, 1}}},
@@ -113,7 +113,7 @@ const std::vector<Case>& cases() {
 }
 
 // The two axes of a case; sizes of the result by the formula of the header.
-std::array<Axis, 2> axes_of(const Case& c, bool count_padding) {
+std::array<Axis, 2> axes_of(const PoolCase& c, bool count_padding) {
   const Shape& stride = c.options.stride.empty() ? c.kernel : c.options.stride;
   std::array<Axis, 2> axes;
   for (int i = 0; i < 2; ++i) {
@@ -159,14 +159,14 @@ void expect_agrees(const char* name, const Shape& shape, const std::array<Axis, 
 }
 
 TEST(Pool, MaxAgreesWithTheDefinition) {
-  for (const Case& c : cases()) {
+  for (const PoolCase& c : pool_cases()) {
     expect_agrees<true>(c.name, c.x, axes_of(c, false),
                         [&](const Tensor& x) { return max_pool2d(x, c.kernel, c.options); });
   }
 }
 
 TEST(Pool, MeanAgreesWithTheDefinition) {
-  for (const Case& c : cases()) {
+  for (const PoolCase& c : pool_cases()) {
     if (c.options.dilation != Shape{1, 1}) continue;
     for (const bool count : {false, true}) {
       const AvgPool2dOptions options{c.options.stride, c.options.padding, c.options.ceil_mode,

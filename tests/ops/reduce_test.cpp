@@ -24,17 +24,17 @@ namespace {
 
 using test::error_of;
 using test::expect_near;
+using test::kInf;
+using test::kNan;
 using test::leaf;
 using test::normal;
 using test::repeated;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 using Doubles = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // One operator: how Weft spells it, and the same over a plain list.
-struct Row {
+struct ReduceRow {
   const char* name;
   std::function<Tensor(const Tensor&, const Shape&, bool)> op;
   std::function<double(const Doubles&)> reference;
@@ -59,8 +59,8 @@ double p_norm(const Doubles& v, double p) {
   return std::pow(sum, 1 / p);
 }
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> list = {
+const std::vector<ReduceRow>& reduce_rows() {
+  static const std::vector<ReduceRow> list = {
       {"sum", [](const Tensor& x, const Shape& d, bool k) { return sum(x, d, k); }, total},
       {"mean", [](const Tensor& x, const Shape& d, bool k) { return mean(x, d, k); }, average},
       {"prod", [](const Tensor& x, const Shape& d, bool k) { return prod(x, d, k); },
@@ -106,7 +106,7 @@ const std::vector<Row>& rows() {
 }
 
 // `reference` applied to the group of each output, dims kept.
-Tensor naive(const Tensor& x, const Shape& dims, const Row& row) {
+Tensor naive(const Tensor& x, const Shape& dims, const ReduceRow& row) {
   Shape shape = x.shape();
   for (const int64_t d : dims)
     shape[wrap_dim(d, x.dims(), "naive")] = 1;
@@ -137,7 +137,7 @@ std::vector<uint8_t> bytes_of(const Tensor& x) {
 
 TEST(Reduce, AgreesWithNaiveLoops) {
   const std::vector<Shape> choices = {{}, {0}, {1}, {-1}, {0, 2}, {1, 2}, {0, 1}};
-  for (const Row& row : rows()) {
+  for (const ReduceRow& row : reduce_rows()) {
     for (const Shape& dims : choices) {
       const Tensor x = normal({3, 5, 9});
       const Tensor expected = naive(x, dims, row);
@@ -164,7 +164,7 @@ TEST(Reduce, LongAndWide) {  // past a block, a piece and a strip, none of them 
   const std::vector<std::pair<Shape, Shape>> cases = {{{9001}, {0}},      {{3, 5003}, {1}},
                                                       {{4500, 13}, {0}},  {{131, 150}, {0}},
                                                       {{2, 300, 9}, {1}}, {{2, 130, 70}, {0, 1}}};
-  for (const Row& row : rows()) {
+  for (const ReduceRow& row : reduce_rows()) {
     for (const auto& [shape, dims] : cases) {
       const Tensor x = normal(shape);
       expect_near(row.op(x, dims, true), naive(x, dims, row), 1e-10, row.name + to_string(shape));
@@ -181,7 +181,7 @@ TEST(Reduce, BitsDependOnNeitherStridesNorThreadsNorAddress) {
                                                       {{6, 257, 33}, {0, 2}},
                                                       {{6, 257, 33}, {1}}};
   const int threads = num_threads();
-  for (const Row& row : rows()) {
+  for (const ReduceRow& row : reduce_rows()) {
     for (const auto& [shape, dims] : cases) {
       const Tensor x = to(normal(shape), f32);
       const std::string what = row.name + to_string(shape) + to_string(dims);
@@ -301,7 +301,7 @@ TEST(Moments, HardValues) {
 }
 
 TEST(Reduce, Gradcheck) {
-  for (const Row& row : rows()) {
+  for (const ReduceRow& row : reduce_rows()) {
     for (const Shape& dims : std::vector<Shape>{{}, {0}, {1}, {0, 2}}) {
       for (const bool keep : {false, true}) {
         const auto f = [&](const Inputs& in) { return row.op(in[0], dims, keep); };

@@ -10,14 +10,11 @@
 namespace weft {
 namespace {
 
+using test::ints;
 using test::leaf;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
-
-Tensor ints(Ints values, const Shape& shape) {
-  return from_values(values, shape);
-}
 
 TEST(Cumsum, AddsAlongADim) {
   const Tensor x = ints({1, 2, 3, 4, 5, 6}, {2, 3});

@@ -19,13 +19,13 @@ namespace weft {
 namespace {
 
 using test::expect_near;
+using test::kInf;
 using test::leaf;
 using test::normal;
 using test::repeated;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 using Doubles = std::vector<double>;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Tensor naive(const Tensor& x, int64_t dim, bool log) {
   const Tensor rows = contiguous(clone(transpose(to(x, f64), dim, -1).detach()));

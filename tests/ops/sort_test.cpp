@@ -11,14 +11,11 @@ namespace weft {
 namespace {
 
 using test::error_of;
+using test::ints;
 using test::leaf;
 using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
-
-Tensor ints(Ints values, const Shape& shape) {
-  return from_values(values, shape);
-}
 
 TEST(Sort, OrdersStablyWithNaNLast) {
   const Tensor x = from_values(std::vector<float>{2, NAN, 1, 2, -1}, {5});

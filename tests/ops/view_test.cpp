@@ -15,6 +15,7 @@
 namespace weft {
 namespace {
 
+using test::counted;
 using test::error_of;
 using test::leaf;
 using test::repeated;
@@ -22,9 +23,6 @@ using test::strided;
 using Inputs = std::vector<Tensor>;
 using Ints = std::vector<int64_t>;
 
-Tensor counted(const Shape& shape) {
-  return from_values(arange(shape.numel()).to_vector<int64_t>(), shape);
-}
 bool shares(const Tensor& a, const Tensor& b) {
   return a.storage() == b.storage();
 }

@@ -20,7 +20,7 @@ double norm_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-struct Reference {
+struct LayerwiseReference {
   std::vector<double> p, m, v;
 
   void lars(const std::vector<double>& g, double lr, double momentum, double decay, double trust,
@@ -72,7 +72,7 @@ std::vector<Tensor> start(DType dtype) {
 template <class Step>
 void follow(optim::Optimizer& optimizer, const std::vector<Tensor>& tensors, double tolerance,
             const Step& step_reference) {
-  std::vector<Reference> references;
+  std::vector<LayerwiseReference> references;
   for (const Tensor& tensor : tensors) {
     const auto values = to(tensor.detach(), f64).to_vector<double>();
     references.push_back(
@@ -107,7 +107,7 @@ TEST(Lars, FollowsTheAlgorithm) {
                                         .trust = 0.02,
                                         .adapt_vectors = vectors});
         follow(optimizer, tensors, tolerance,
-               [&](Reference& reference, const std::vector<double>& g, int, bool matrix) {
+               [&](LayerwiseReference& reference, const std::vector<double>& g, int, bool matrix) {
                  reference.lars(g, 0.5, momentum, 0.01, 0.02, matrix || vectors);
                });
       }
@@ -125,10 +125,11 @@ TEST(Lamb, FollowsTheAlgorithm) {
                                       .eps = 1e-7,
                                       .weight_decay = 0.03,
                                       .adapt_vectors = vectors});
-      follow(optimizer, tensors, tolerance,
-             [&](Reference& reference, const std::vector<double>& g, int step, bool matrix) {
-               reference.lamb(g, step, 0.01, 0.8, 0.99, 1e-7, 0.03, matrix || vectors);
-             });
+      follow(
+          optimizer, tensors, tolerance,
+          [&](LayerwiseReference& reference, const std::vector<double>& g, int step, bool matrix) {
+            reference.lamb(g, step, 0.01, 0.8, 0.99, 1e-7, 0.03, matrix || vectors);
+          });
     }
   }
 }
@@ -145,8 +146,8 @@ TEST(Lamb, OfGroupsAndMissingGradients) {
   const auto untouched = both[4].to_vector<double>();
   for (size_t i : {0, 1}) {
     const auto before = both[i].to_vector<double>();
-    Reference reference{before, std::vector<double>(before.size()),
-                        std::vector<double>(before.size())};
+    LayerwiseReference reference{before, std::vector<double>(before.size()),
+                                 std::vector<double>(before.size())};
     reference.lamb(both[i].grad().to_vector<double>(), 1, i ? 0.2 : 0.1, 0.9, 0.999, 1e-6,
                    i ? 0.01 : 0, true);
     if (i == 1) optimizer.step();

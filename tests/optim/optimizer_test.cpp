@@ -89,7 +89,7 @@ TEST(Optimizer, AgreesWithPyTorch) {
 
 // ---- against a reference in double, over many steps, layouts and sizes ----
 
-struct Reference {
+struct ElementReference {
   std::vector<double> p, m, v;
 
   void adamw(const std::vector<double>& g, int t, double lr, double b1, double b2, double eps,
@@ -107,7 +107,7 @@ struct Reference {
 
 TEST(Optimizer, AdamWFollowsTheAlgorithmOverHundredSteps) {
   std::vector<Tensor> tensors;
-  std::vector<Reference> references;
+  std::vector<ElementReference> references;
   const std::vector<Shape> shapes = {{3}, {0}, {5000, 3}, {}, {2, 3, 5, 7}, {64, 65}};
   for (size_t i = 0; i < shapes.size(); ++i) {
     Tensor tensor = to(test::normal(shapes[i], i + 1), f64);

@@ -220,11 +220,11 @@ float sum_of(int64_t leaves, int64_t i) {
 }
 
 // This rank's leaves, folded to the nodes that cover them.
-struct Run {
+struct LeafRun {
   std::vector<std::vector<float>> memory;
   std::vector<Part> parts;
 
-  Run(int64_t first, int64_t count, int64_t leaves, int64_t elements) {
+  LeafRun(int64_t first, int64_t count, int64_t leaves, int64_t elements) {
     std::vector<std::vector<float>> leaf_memory;
     std::vector<Part> inputs;
     for (int64_t leaf = first; leaf < first + count; ++leaf) {
@@ -277,7 +277,7 @@ void check_node_sums(Communicator& comm, int64_t leaves, int64_t count) {
       last = comm.rank() < holder ? 0 : leaves;
     }
     {
-      Run run(first, last - first, leaves, whole);
+      LeafRun run(first, last - first, leaves, whole);
       std::vector<float> out(static_cast<size_t>(whole));
       comm.run(Communicator::all_reduce_nodes(
           run.parts, {{root_of(leaves), {out.data(), whole, f32}}}, leaves));
@@ -292,7 +292,7 @@ void check_node_sums(Communicator& comm, int64_t leaves, int64_t count) {
       }
     }
     {
-      Run run(first, last - first, leaves, whole);
+      LeafRun run(first, last - first, leaves, whole);
       std::vector<float> out(static_cast<size_t>(count));
       comm.run(Communicator::reduce_scatter_nodes(
           run.parts, {}, {{root_of(leaves), {out.data(), count, f32}}}, leaves));
@@ -306,7 +306,7 @@ void check_node_sums(Communicator& comm, int64_t leaves, int64_t count) {
   for (int64_t round = 0; round * size < leaves; ++round) {
     const int64_t leaf = round * size + comm.rank();
     const bool has = leaf < leaves;
-    Run run(has ? leaf : 0, has ? 1 : 0, leaves, whole);
+    LeafRun run(has ? leaf : 0, has ? 1 : 0, leaves, whole);
     std::vector<Node> nodes;
     for (const Part& part : pending)
       nodes.push_back(part.node);

@@ -11,8 +11,6 @@
 namespace weft::test {
 namespace {
 
-constexpr int64_t kBatch = 16;
-
 struct Mlp : nn::Module {
   nn::Linear fc1{20, 33}, fc2{33, 10};
   Mlp() {
@@ -190,12 +188,12 @@ Trained train(const TestModel& test, const Run& run) {
       parallel.begin_step(static_cast<uint64_t>(step));
       for (const dist::Shard& shard : parallel.shards()) {
         parallel.begin_shard(shard);
-        const Rows rows = test.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
+        const Rows rows = test.rows(step, shard.first_row(kTestBatch), shard.rows(kTestBatch));
         const bool converts = options.parameter_dtype && is_floating(rows.input.dtype());
         const Tensor logits =
             (*model)(converts ? to(rows.input, *options.parameter_dtype) : rows.input);
         parallel.backward(cross_entropy(logits, rows.target, {.reduction = Reduction::sum}) *
-                          (1.0 / kBatch));
+                          (1.0 / kTestBatch));
       }
       if (run.clip > 0) optim::clip_grad_norm(parallel.parameters(), run.clip);
       optimizer->step();

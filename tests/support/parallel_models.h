@@ -28,6 +28,20 @@ struct TestModel {
 // parameter, of f32 and f64.
 TestModel test_model(const std::string& name);
 
+inline constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "fsdp"};
+inline constexpr int64_t kTestBatch = 16;  // rows of a step, over all ranks
+
+// Of sizes that up to 8 ranks divide into whole alignments: no padding.
+struct Wide : nn::Module {
+  nn::Linear fc1{64, 128, false}, fc2{128, 64, false};
+  Wide() {
+    add("fc1", fc1);
+    add("fc2", fc2);
+  }
+  Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
+};
+inline constexpr int64_t kWidePsi = 2 * 64 * 128;  // its parameters
+
 struct Run {
   std::string strategy = "ddp";
   int ranks = 1;

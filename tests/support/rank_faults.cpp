@@ -7,7 +7,7 @@ namespace weft::test {
 using dist::Elements;
 using dist::ReduceOp;
 
-void work_until_fault(dist::Communicator& comm, int point, const Fault& fault) {
+void work_until_fault(dist::Communicator& comm, int point, const RankFault& fault) {
   int at = 0;
   const auto here = [&] {
     if (at++ == point) fault();

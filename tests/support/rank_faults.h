@@ -11,7 +11,7 @@
 namespace weft::test {
 
 // What a rank does when its turn to fail comes.
-using Fault = std::function<void()>;
+using RankFault = std::function<void()>;
 
 inline constexpr int kFaultRanks = 4;
 inline constexpr int kFaultPoints = 18;
@@ -19,7 +19,7 @@ inline constexpr int kFaultPoints = 18;
 // Two steps as training makes them, by kFaultRanks ranks: small and large collectives, started
 // ones, two groups (of ranks 0 and 1, 2 and 3), memory of both kinds. `fault` strikes before
 // collective number `point`, of kFaultPoints; never for -1.
-void work_until_fault(dist::Communicator& comm, int point, const Fault& fault);
+void work_until_fault(dist::Communicator& comm, int point, const RankFault& fault);
 
 // The ranks but the victim have all got a verdict that names it and says `what`; those that are in
 // no group of its have the same one. Nothing of theirs is left behind.

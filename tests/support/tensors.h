@@ -10,9 +10,26 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <string>
+#include <vector>
 
 namespace weft::test {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+inline Tensor ints(const std::vector<int64_t>& values, const Shape& shape) {
+  return from_values(values, shape);
+}
+
+// 0, 1, 2, … in row-major order.
+inline Tensor counted(const Shape& shape, DType dtype = i64) {
+  std::vector<int64_t> values(static_cast<size_t>(shape.numel()));
+  std::iota(values.begin(), values.end(), 0);
+  return to(from_values(values, shape), dtype);
+}
 
 // Standard normal values that depend on `seed` alone.
 inline Tensor normal(const Shape& shape, uint64_t seed = 1, DType dtype = f64) {

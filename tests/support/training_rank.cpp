@@ -5,8 +5,6 @@
 
 namespace weft::test {
 
-constexpr int64_t kBatch = 16;
-
 TrainingRank::TrainingRank(const TestModel& test, dist::Communicator& communicator,
                            const RankOptions& given)
     : comm(communicator), test_(test) {
@@ -37,11 +35,11 @@ std::vector<double> TrainingRank::train(int64_t from, int64_t to) {
     parallel->begin_step(static_cast<uint64_t>(step));
     for (const dist::Shard& shard : parallel->shards()) {
       parallel->begin_shard(shard);
-      const Rows rows = test_.rows(step, shard.first_row(kBatch), shard.rows(kBatch));
+      const Rows rows = test_.rows(step, shard.first_row(kTestBatch), shard.rows(kTestBatch));
       const Tensor logits = (*model)(rows.input);
       parallel->backward(
           cross_entropy(weft::to(logits, f32), rows.target, {.reduction = Reduction::sum}) *
-          (1.0 / kBatch));
+          (1.0 / kTestBatch));
     }
     optim::clip_grad_norm(parallel->parameters(), 0.5);
     optimizer->step();
