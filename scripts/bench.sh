@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone, interleaved A-B-B-A so that a machine that warms
+# Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone (for ranks: DeepSpeed and OpenMPI), interleaved A-B-B-A so that a machine that warms
 # up or is shared hits all alike, and prints one table with ratios and targets.
-#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [norm] [step] [resnet] [optim] [data]
+#   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [norm] [step] [resnet] [dist] [optim] [data]
 # A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
-# The lines measured stay in build/bench/. resnet takes half an hour and is measured only where it is named.
+# The lines measured stay in build/bench/. resnet and dist take half an hour each and are measured only where they are named.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,8 +14,8 @@ for argument in "$@"; do
   case $argument in
     --no-peers) peers=no ;;
     --rounds=[1-9]*) rounds=${argument#*=} ;;
-    op | matmul | norm | step | resnet | optim | data) groups+=("$argument") ;;
-    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, norm, step, resnet, optim or data, got $argument" >&2; exit 2 ;;
+    op | matmul | norm | step | resnet | dist | optim | data) groups+=("$argument") ;;
+    *) echo "bench: expected --no-peers, --rounds=N, op, matmul, norm, step, resnet, dist, optim or data, got $argument" >&2; exit 2 ;;
   esac
 done
 [ ${#groups[@]} -gt 0 ] || groups=(op matmul norm step optim data)
@@ -53,15 +53,26 @@ mkdir -p "$results"
 stream=$results/stream_copy
 g++ -O3 -march=native -std=c++20 -fopenmp tests/bench/peers/stream_copy.cpp -o "$stream"
 
+mpi_peer=
+if [ "$peers" = yes ] && command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
+  mpi_peer=$results/mpi_peer
+  mpicc -O2 tests/bench/peers/mpi_peer.c -o "$mpi_peer"
+fi
+
 # One program, one workload, once. A peer that does not know a workload exits 3; any other failure is reported
 # and leaves its column empty.
 once() {
   local tool=$1 workload=$2 status=0 file
   shift 2
-  file=$results/$workload.$tool.jsonl
+  file=$results/$workload.${tool%_ranks}.jsonl
   case $tool in
     weft) "$weft" bench "$@" --json "$results/line" >/dev/null || status=$? ;;
     torch) "$torch_python" tests/bench/peers/torch_peer.py "$@" --json "$results/line" >/dev/null || status=$? ;;
+    torch_ranks | deepspeed) "$torch_python" tests/bench/peers/torch_ranks_peer.py "$@" --engine "${tool%_ranks}" \
+      --json "$results/line" >"$results/$tool.log" 2>&1 || status=$? ;;
+    openmpi) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "$mpi_peer" "$@" \
+      --json "$results/line" >/dev/null || status=$? ;;
+    weft_ddp) "$weft" bench "${@/fsdp/ddp}" --json "$results/line" >/dev/null || status=$? ;;
     libtorch) "$libtorch" "$@" --json "$results/line" >/dev/null || status=$? ;;
     onednn) "$onednn" "$@" --json "$results/line" >/dev/null || status=$? ;;
     stream) "$stream" "$@" --json "$results/line" >/dev/null || status=$? ;;
@@ -125,6 +136,22 @@ for group in "${groups[@]}"; do
       in_turn "$both" resnet20_b128 step --model resnet20 --global-batch 128 --threads 2
       in_turn "$both" resnet20_b8 step --model resnet20 --global-batch 8 --threads 2
       ;;
+    dist)
+      ranks="weft${torch_python:+ torch_ranks}"
+      two="--workers 2 --threads 1"
+      once stream stream stream --threads 2
+      in_turn "weft${mpi_peer:+ openmpi}" shm comm --backend shm --workers 2 --bytes 1024,4096,4194304,100000000
+      once stream stream stream --threads 2
+      in_turn "$ranks" gloo comm --backend gloo --workers 2 --bytes 1024,4194304,100000000
+      in_turn "$ranks" mlp_ddp step --model mlp --global-batch 64 --strategy ddp $two
+      in_turn "$ranks" cnn_ddp step --model cnn --global-batch 128 --strategy ddp $two
+      gpt="--model gpt --untied --global-batch 16 --optimizer adamw"
+      in_turn "$ranks" gpt_ddp step $gpt --strategy ddp $two
+      in_turn "weft weft_ddp${torch_python:+ torch_ranks deepspeed}" gpt_fsdp step $gpt --strategy fsdp $two
+      for strategy in zero1 zero2; do
+        in_turn "weft${torch_python:+ deepspeed}" "gpt_$strategy" step $gpt --strategy "$strategy" $two
+      done
+      ;;
     optim)
       for optimizer in sgd adamw; do
         # Memory speed is measured before and after, in the same minutes as what is held against it.
@@ -142,6 +169,6 @@ for group in "${groups[@]}"; do
       ;;
   esac
 done
-rm -f "$stream"
+rm -f "$stream" "$mpi_peer"
 
 python3 scripts/bench_table.py --parameters 25000000 --load "$load" "${missing[@]}" "$results"

@@ -35,14 +35,29 @@ TARGETS = {
     ("step", "resnet18", "resnet18_bf16"): [("torch", "speed", 1.6)],
     ("step", "resnet20", "resnet20_b128"): [("torch", "speed", 1.3)],
     ("step", "resnet20", "resnet20_b8"): [("torch", "speed", 1.8)],
+    ("step", "mlp", "mlp_ddp"): [("torch", "speed", 4.0)],
+    ("step", "cnn", "cnn_ddp"): [("torch", "speed", 1.4)],
+    ("step", "gpt", "gpt_ddp"): [("torch", "speed", 1.15)],
+    ("step", "gpt", "gpt_fsdp"): [("torch", "speed", 1.4), ("deepspeed", "speed", 1.4), ("weft_ddp", "time", 1.15)],
+    ("step", "gpt", "gpt_zero1"): [("deepspeed", "speed", 1.25)],
+    ("step", "gpt", "gpt_zero2"): [("deepspeed", "speed", 1.25)],
+    ("comm", "all_reduce_1024", "shm"): [("limit", "time", 1.0)],
+    ("comm", "all_reduce_4096", "shm"): [("limit", "time", 1.0)],
+    ("comm", "all_reduce_4194304", "shm"): [("openmpi", "speed", 3.0)],
+    ("comm", "all_reduce_100000000", "shm"): [("openmpi", "speed", 3.0), ("memory", "speed", 0.70)],
+    ("comm", "all_reduce_1024", "gloo"): [("torch", "speed", 2.0)],
+    ("comm", "all_reduce_4194304", "gloo"): [("torch", "speed", 2.0)],
+    ("comm", "all_reduce_100000000", "gloo"): [("torch", "speed", 1.2)],
     ("optim", "sgd", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("optim", "adamw", None): [("torch", "speed", 0.95), ("memory", "speed", 0.85)],
     ("data", "gather", None): [("limit", "time", 1.0)],
     ("data", "decode_to_tensor", None): [("limit", "time", 1.0), ("torch", "speed", 2.0)],
 }
 
-# Seconds: of a sample, gathered from memory into a normalised batch; of a photograph, from its file.
-LIMITS = {("data", "gather"): 0.3e-6, ("data", "decode_to_tensor"): 1.5e-3}
+# Seconds: of a sample, gathered from memory into a normalised batch; of a photograph, from its file; of a small
+# all-reduce in shared memory.
+LIMITS = {("comm", "all_reduce_1024"): 3e-6, ("comm", "all_reduce_4096"): 3e-6,
+          ("data", "gather"): 0.3e-6, ("data", "decode_to_tensor"): 1.5e-3}
 
 # f32 values read and written for each parameter in one step.
 OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
@@ -52,6 +67,10 @@ OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
 NORM_ELEMENTS = 16 * 256 * 56 * 56
 NORM_BYTES = {"f32": NORM_ELEMENTS * (10 * 4 + 3 / 8), "bf16": NORM_ELEMENTS * (10 * 2 + 3 / 8)}
 
+# Bytes of memory that an all-reduce in place between two ranks reads and writes for each of its bytes: either rank
+# reads and writes both their buffers, half of each.
+ALL_REDUCE_BYTES = 2 * 2
+
 # A load average past this means that something else was running.
 QUIET = 0.5
 
@@ -59,7 +78,7 @@ COLUMNS = ("case", "threads", "dtype", "weft", "torch", "libtorch", "against", "
 
 
 def read_lines(folder):
-    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, step, optim, data."""
+    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, step, comm, optim, data."""
     found = {}
     for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
         workload, tool = path.name[: -len(".jsonl")].rsplit(".", 1)
@@ -71,7 +90,7 @@ def read_lines(folder):
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"bench_table: {path}:{number}: expected a line of `weft bench`, got {line!r} ({error})")
             found.setdefault(key, {}).setdefault(tool, []).append((seconds, row))
-    order = ("op", "step", "optim", "data")
+    order = ("op", "step", "comm", "optim", "data")
     rank = {key: order.index(key[1]) if key[1] in order else len(order) for key in found}
     return dict(sorted(found.items(), key=lambda item: rank[item[0]]))
 
@@ -119,11 +138,13 @@ def table_rows(found, missing, parameters):
             medians["memory"] = OPTIMIZER_BYTES[case] * parameters / rates[threads]
         if (bench, case) == ("op", "bn_add_relu") and dtype in NORM_BYTES and threads in rates:
             medians["memory"] = NORM_BYTES[dtype] / rates[threads]
+        if bench == "comm" and 2 in rates:
+            medians["memory"] = ALL_REDUCE_BYTES * int(case.rsplit("_", 1)[1]) / rates[2]
         if (bench, case) in LIMITS:
             medians["limit"] = LIMITS[bench, case]
         runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}
         runs.update({fixed: [medians[fixed]] for fixed in ("memory", "limit") if fixed in medians})
-        label = f"{bench} {workload if bench == 'step' else case}"
+        label = f"{bench} {workload if bench == 'step' else case}" + (f" {workload}" if bench == "comm" else "")
 
         def cell(tool):
             if tool in medians:
@@ -166,6 +187,10 @@ def report(folder, missing, parameters, load=0.0):
         text.append("PyTorch (Python) was not run: left out, or not to be had here (scripts/peers.sh says why).")
     if "libtorch" in missing:
         text.append("libtorch (PyTorch's C++ side) was not run: left out, or not to be had here (scripts/peers.sh says why).")
+    if any(row[6] == "deepspeed" and row[9] == "not measured" for row in rows):
+        text.append("DeepSpeed was not run: build/peers/bin/pip install --no-build-isolation deepspeed adds it.")
+    if any(row[6] == "openmpi" and row[9] == "not measured" for row in rows):
+        text.append("OpenMPI was not run: it wants mpicc and mpirun (Debian: libopenmpi-dev, openmpi-bin).")
     if any(row[6] == "onednn" and row[9] == "not measured" for row in rows):
         text.append("Where oneDNN was not measured, it has no such product on this processor.")
     if load > QUIET:
@@ -196,6 +221,11 @@ def self_test():
         (folder / "matmul.onednn.jsonl").write_text(line("op", "matmul_1024_f32", 1, 0.03))
         (folder / "norm.weft.jsonl").write_text(line("op", "bn_add_relu", 2, 0.08))
         (folder / "norm.torch.jsonl").write_text(line("op", "bn_add_relu", 2, 0.4))
+        (folder / "shm.weft.jsonl").write_text(line("comm", "all_reduce_4096", 1, 2e-6) + line("comm", "all_reduce_100000000", 1, 0.02))
+        (folder / "shm.openmpi.jsonl").write_text(line("comm", "all_reduce_100000000", 1, 0.07))
+        (folder / "gpt_fsdp.weft.jsonl").write_text(line("step", "gpt", 1, 1.0))
+        (folder / "gpt_fsdp.weft_ddp.jsonl").write_text(line("step", "gpt", 1, 0.9))
+        (folder / "gpt_zero2.weft.jsonl").write_text(line("step", "gpt", 1, 1.0))
         (folder / "data.weft.jsonl").write_text(line("data", "gather", 1, 2.4e-7))
         (folder / "stream.stream.jsonl").write_text(line("stream", "copy", 2, 0.05, 10.0))
         rows, rates = table_rows(read_lines(folder), ["libtorch"], 25_000_000)
@@ -214,15 +244,21 @@ def self_test():
         assert by_key["op matmul_1024_bf16", "onednn"][9] == "not measured", rows
         assert by_key["op bn_add_relu", "torch"][7:] == ["5.00", ">= 3.50 speed", "yes"], rows
         assert by_key["op bn_add_relu", "memory"][7:] == ["0.65", ">= 0.70 speed", "NO"], rows
+        assert by_key["comm all_reduce_4096 shm", "limit"][7:] == ["0.67", "<= 1.00 time", "yes"], rows
+        assert by_key["comm all_reduce_100000000 shm", "openmpi"][7:] == ["3.50", ">= 3.00 speed", "yes"], rows
+        assert by_key["comm all_reduce_100000000 shm", "memory"][7:] == ["2.00", ">= 0.70 speed", "yes"], rows
+        assert by_key["step gpt_fsdp", "weft_ddp"][7:] == ["1.11", "<= 1.15 time", "yes"], rows
+        assert by_key["step gpt_zero2", "deepspeed"][9] == "not measured", rows
         assert by_key["data gather", "limit"][7:] == ["0.80", "<= 1.00 time", "yes"], rows
         assert rates == {2: 10e9}
         assert verdict("time", 0.3, [0.1, 0.4], [1.0]) == "unsteady"
         assert verdict("speed", 2.0, [1.0, 1.1], [2.0, 2.1]) == "unsteady"
         assert verdict("time", 0.3, [0.4, 0.5], [1.0]) == "NO"
+        assert "DeepSpeed was not run" in report(folder, [], 1)
         assert "no such product" in report(folder, [], 1)
         assert "prove nothing" not in report(folder, [], 1)
         assert "prove nothing" in report(folder, [], 1, load=2.0)
-        assert "Targets: 5 met, 3 missed" in report(folder, ["libtorch"], 25_000_000)
+        assert "Targets: 9 met, 3 missed" in report(folder, ["libtorch"], 25_000_000)
     print("bench_table: self-test passed")
 
 

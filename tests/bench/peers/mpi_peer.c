@@ -1,0 +1,60 @@
+/* OpenMPI's side of `weft bench comm`: all-reduces in place of f32 sums, started by mpirun.
+ *   mpi_peer comm [--backend B] [--workers N] --bytes A,B,C [--json FILE]
+ * What other flags of `weft bench comm` say is how mpirun has started it. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_value(const void* left, const void* right) {
+  const double a = *(const double*)left, b = *(const double*)right;
+  return (a > b) - (a < b);
+}
+
+static double median_seconds(float* values, long count, int rounds) {
+  double* seconds = malloc(sizeof(double) * (size_t)rounds);
+  for (int i = -3; i < rounds; ++i) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (i >= 0) seconds[i] = MPI_Wtime() - start;
+  }
+  qsort(seconds, (size_t)rounds, sizeof(double), by_value);
+  const double median = seconds[rounds / 2];
+  free(seconds);
+  return median;
+}
+
+int main(int count, char** words) {
+  MPI_Init(&count, &words);
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  char* sizes = NULL;
+  const char* path = NULL;
+  for (int i = 2; i + 1 < count; ++i) {
+    if (!strcmp(words[i], "--bytes")) sizes = words[i + 1];
+    if (!strcmp(words[i], "--json")) path = words[i + 1];
+  }
+  if (!sizes) {
+    if (rank == 0) fprintf(stderr, "mpi_peer: expected --bytes A,B,C, got none\n");
+    MPI_Finalize();
+    return 2;
+  }
+  FILE* out = rank == 0 && path ? fopen(path, "w") : stdout;
+  for (char* size = strtok(sizes, ","); size && out; size = strtok(NULL, ",")) {
+    const long bytes = atol(size);
+    float* values = calloc((size_t)bytes / 4 + 1, sizeof(float));
+    const long rounds = 40000000 / (bytes + 1);
+    const double seconds = median_seconds(values, bytes / 4, (int)(rounds < 9 ? 9 : rounds > 2000 ? 2000 : rounds));
+    if (rank == 0)
+      fprintf(out,
+              "{\"bench\":\"comm\",\"case\":\"all_reduce_%ld\",\"threads\":1,\"workers\":%d,\"dtype\":\"f32\","
+              "\"median_seconds\":%.9g,\"rate\":%.6g,\"unit\":\"GB/s bus\"}\n",
+              bytes, ranks, seconds, (double)bytes / seconds / 1e9 * 2 * (ranks - 1) / ranks);
+    free(values);
+  }
+  if (out && out != stdout) fclose(out);
+  MPI_Finalize();
+  return out ? 0 : 1;
+}
