@@ -1,8 +1,10 @@
 #include "core/allocator.h"
 
+#include "core/detail/large_blocks.h"
 #include "core/ledger.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -96,6 +98,14 @@ class CentralCache {
   std::array<std::vector<void*>, kClasses> lists_;
 };
 
+// Blocks of 1 MiB and more. Addresses for four times the machine's memory, since free ranges lie
+// between those in use.
+detail::LargeBlocks& large_blocks() {
+  static auto* blocks = new detail::LargeBlocks(int64_t{4} * sysconf(_SC_PHYS_PAGES) *
+                                                sysconf(_SC_PAGESIZE));  // outlives every tensor
+  return *blocks;
+}
+
 CentralCache& central() {
   static CentralCache* cache = new CentralCache;  // outlives every thread's cache
   return *cache;
@@ -144,6 +154,9 @@ void* allocate_cached(int64_t bytes) {
       size_t& depth = cache.depth[static_cast<size_t>(size_class)];
       if (depth > 0) return cache.blocks[static_cast<size_t>(size_class)][--depth];
     }
+    if (bytes >= detail::LargeBlocks::kLeast) {
+      if (void* block = large_blocks().allocate(bytes)) return block;
+    }
     if (void* block = central().take(size_class)) return block;
   }
   const int64_t rounded =
@@ -159,6 +172,8 @@ void* allocate_cached(int64_t bytes) {
 
 void free_cached(void* block, int64_t bytes) noexcept {
   if (!kCaching) return std::free(block);
+  if (bytes >= detail::LargeBlocks::kLeast && large_blocks().holds(block))
+    return large_blocks().free(block, bytes);
   const int size_class = class_of(bytes);
   if (size_class < kThreadClasses && !ThreadCache::closed()) {
     ThreadCache& cache = thread_cache();
@@ -174,6 +189,7 @@ void free_cached(void* block, int64_t bytes) noexcept {
 void release_cached_memory() {
   if (!ThreadCache::closed()) thread_cache().flush();
   central().clear();
+  if (kCaching) large_blocks().release();
 }
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// The caching allocator of CPU memory. Freed blocks are kept by size class and handed out again, so
+// The caching allocator of CPU memory. Freed blocks are kept and handed out again, small ones by
+// size class and large ones (1 MiB and more) from one range of addresses where neighbours join, so
 // that a training step, once warm, asks the system for nothing.
 #pragma once
 

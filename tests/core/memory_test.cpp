@@ -56,7 +56,7 @@ TEST(Allocator, EverySizeIsAlignedAndWritableToItsEnd) {
 
 TEST(Allocator, HandsFreedBlocksOutAgain) {
   if (!kCaching) GTEST_SKIP() << "AddressSanitizer sees every block once";
-  for (const int64_t bytes : {int64_t{100}, int64_t{20'000}, int64_t{1} << 20}) {
+  for (const int64_t bytes : {int64_t{100}, int64_t{20'000}, int64_t{3} << 20}) {
     void* first = allocate_cached(bytes);
     free_cached(first, bytes);
     void* second = allocate_cached(bytes - 1);  // of the same class

@@ -1,0 +1,115 @@
+#include "core/detail/large_blocks.h"
+
+#include "core/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+namespace weft::detail {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+int64_t round_up(int64_t bytes, int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+LargeBlocks::LargeBlocks(int64_t span) : span_(round_up(span, kHugePage)) {
+  // Address space alone: it counts as memory only once it may be written.
+  const auto size = static_cast<size_t>(span_ + kHugePage);
+  void* at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    span_ = 0;
+    return;
+  }
+  // Huge pages spare the page walks of large tensors; a refusal costs nothing but speed.
+  madvise(at, size, MADV_HUGEPAGE);
+  reserved_ = static_cast<std::byte*>(at);
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(at));
+  base_ = reserved_ + (round_up(address, kHugePage) - address);
+}
+
+LargeBlocks::~LargeBlocks() {
+  if (reserved_) munmap(reserved_, static_cast<size_t>(span_ + kHugePage));
+}
+
+void* LargeBlocks::allocate(int64_t bytes) {
+  if (bytes > span_) return nullptr;
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kPage);
+  const std::lock_guard lock(mutex_);
+  // The smallest that is large enough, of those the first: it leaves the large ones whole.
+  auto best = free_.end();
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    if (range->second >= size && (best == free_.end() || range->second < best->second))
+      best = range;
+  }
+  if (best == free_.end()) {
+    // At the end, from where a free range there begins.
+    const auto last = free_.empty() ? free_.end() : std::prev(free_.end());
+    const bool joins = last != free_.end() && last->first + last->second == reach_;
+    const int64_t begin = joins ? last->first : reach_;
+    const int64_t reach = round_up(begin + size, kHugePage);
+    if (reach > span_ ||
+        mprotect(base_ + reach_, static_cast<size_t>(reach - reach_), PROT_READ | PROT_WRITE) != 0)
+      return nullptr;
+    best = joins ? last : free_.emplace(begin, 0).first;
+    best->second = reach - begin;
+    reach_ = reach;
+  }
+  const int64_t offset = best->first;
+  const int64_t rest = best->second - size;
+  if (rest == 0) {
+    free_.erase(best);
+  } else {
+    auto node = free_.extract(best);
+    node.key() = offset + size;
+    node.mapped() = rest;
+    free_.insert(std::move(node));
+  }
+  return base_ + offset;
+}
+
+void LargeBlocks::free(void* block, int64_t bytes) noexcept {
+  int64_t begin = static_cast<std::byte*>(block) - base_;
+  int64_t size = round_up(std::max<int64_t>(bytes, 1), kPage);
+  const std::lock_guard lock(mutex_);
+  const auto after = free_.lower_bound(begin);
+  const bool joins_after = after != free_.end() && begin + size == after->first;
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == begin) {
+      before->second += size + (joins_after ? after->second : 0);
+      if (joins_after) free_.erase(after);
+      return;
+    }
+  }
+  if (joins_after) {
+    auto node = free_.extract(after);
+    node.key() = begin;
+    node.mapped() += size;
+    free_.insert(std::move(node));
+    return;
+  }
+  try {
+    free_.emplace(begin, size);
+  } catch (const std::bad_alloc&) {  // no memory to note it by: it stays unused
+  }
+}
+
+void LargeBlocks::release() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, size] : free_)
+    madvise(base_ + begin, static_cast<size_t>(size), MADV_DONTNEED);
+}
+
+int64_t LargeBlocks::reach() const {
+  const std::lock_guard lock(mutex_);
+  return reach_;
+}
+
+}  // namespace weft::detail
