@@ -31,7 +31,8 @@ std::unordered_map<std::string, std::vector<std::string>> names_of(const nn::Mod
 void choose_by_size(nn::Module& model, int64_t least, std::vector<std::string>& chosen) {
   auto modules = model.named_modules();
   for (auto it = modules.rbegin(); it != modules.rend(); ++it) {
-    const auto& [name, module] = *it;
+    const std::string& name = it->first;
+    const auto& module = it->second;
     if (name.empty() || contains(chosen, name)) continue;
     int64_t elements = 0;
     for (const auto& [own, tensor] : module->named_parameters()) {

@@ -276,7 +276,7 @@ bool same_values(const Tensor& a, const Tensor& b) {
 void Module::load_state_dict(std::span<const NamedTensor> state, bool strict) {
   std::vector<Given> all;
   for (const auto& [name, tensor] : state)
-    all.push_back({name, tensor.dtype(), tensor.shape(), [tensor] { return tensor; }});
+    all.push_back({name, tensor.dtype(), tensor.shape(), [value = tensor] { return value; }});
   take_state(all, strict);
 }
 

@@ -33,7 +33,7 @@ struct Sum {
   }
 };
 
-void print(std::string& text, const char* format, ...) {
+[[gnu::format(printf, 2, 3)]] void print(std::string& text, const char* format, ...) {
   char line[256];
   va_list arguments;
   va_start(arguments, format);

@@ -7,6 +7,8 @@
 
 // Says that iterations do not depend on each other, also where out is exactly a or b.
 #if defined(__clang__)
+// Where it does not vectorise at all, which is below -O2, that is no fault.
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define WEFT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define WEFT_INDEPENDENT _Pragma("GCC ivdep")

@@ -245,7 +245,8 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
         }
         // What is asked for comes last: it holds.
         for (const auto& [name, value] : options.variables) {
-          std::erase_if(variables, [&](const auto& other) { return other.first == name; });
+          std::erase_if(variables,
+                        [&name = name](const auto& other) { return other.first == name; });
           variables.emplace_back(name, value);
         }
         plan.environment = environment_with(variables);

@@ -49,7 +49,7 @@ inline auto load_bits(const uint8_t* row, int64_t c) {
   } else {
     using T = std::remove_cvref_t<decltype(V{}[0])>;
     using Bits = Packet<std::conditional_t<sizeof(T) == 4, int32_t, int64_t>>;
-    Bits lane;
+    Bits lane{};
     for (int64_t i = 0; i < kLanes<T>; ++i)
       lane[i] = 1 << i;
     return (broadcast<Bits>(row[c / kLanes<T>]) & lane) != 0;

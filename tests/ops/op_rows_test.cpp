@@ -49,10 +49,10 @@ Tensor mask(const Shape& shape) {
 constexpr Traits kKinks{.has_kinks = true};
 constexpr Traits kLoss{.f32_result = true};
 
-#define ROW(name, shapes, empty, expression, ...)                            \
-  {                                                                          \
-#name, Shapes shapes, Shapes empty,                                      \
-        [](const Inputs& in) -> Tensor { return expression; }, ##__VA_ARGS__ \
+#define ROW(name, shapes, empty, expression, ...)                                        \
+  {                                                                                      \
+#name, Shapes shapes, Shapes empty,                                                  \
+        [](const Inputs& in) -> Tensor { return expression; } __VA_OPT__(, ) __VA_ARGS__ \
   }
 
 const std::vector<OpRow>& op_rows() {

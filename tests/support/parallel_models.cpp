@@ -45,7 +45,7 @@ struct Gpt : nn::Module {
   nn::Embedding positions{kContext, kWidth};
   nn::TransformerBlock block0{kWidth, 2, {.causal = true, .dropout = 0.1}};
   nn::TransformerBlock block1{kWidth, 2, {.causal = true, .dropout = 0.1}};
-  nn::LayerNorm norm{{kWidth}};
+  nn::LayerNorm norm{kWidth};
   nn::Linear head{kWidth, kVocabulary, false};
   Gpt() {
     head.weight = tokens.weight;
