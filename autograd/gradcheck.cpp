@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-using Checked = Function<Tensor(const std::vector<Tensor>&)>;
+using CheckedFunction = Function<Tensor(const std::vector<Tensor>&)>;
 
 // Puts the random state back, so that every call of f draws the same values.
 class SameDraws {
@@ -24,7 +24,7 @@ class SameDraws {
   RandomState before_;
 };
 
-Tensor call(const Checked& f, const std::vector<Tensor>& inputs) {
+Tensor call(const CheckedFunction& f, const std::vector<Tensor>& inputs) {
   const SameDraws same_draws;
   Tensor out = f(inputs);
   WEFT_CHECK(out.defined() && out.dtype() == f64, "gradcheck",
@@ -54,7 +54,7 @@ bool close(double a, double b, double tolerance) {
 
 }  // namespace
 
-std::string gradcheck(const Checked& f, const std::vector<Tensor>& inputs,
+std::string gradcheck(const CheckedFunction& f, const std::vector<Tensor>& inputs,
                       GradcheckOptions options) {
   std::vector<Tensor> given;   // the inputs as leaves of their own, in the caller's layout
   std::vector<Tensor> copies;  // the same values, row-major

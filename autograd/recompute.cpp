@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-using Recomputed = Function<Tensor(std::span<const Tensor>)>;
+using RecomputedFunction = Function<Tensor(std::span<const Tensor>)>;
 
 thread_local bool t_recomputing = false;
 
@@ -82,7 +82,7 @@ bool recomputing() {
   return t_recomputing;
 }
 
-Tensor recompute(const Recomputed& f, std::span<const Tensor> inputs) {
+Tensor recompute(const RecomputedFunction& f, std::span<const Tensor> inputs) {
   if (!grad_enabled()) return f(inputs);
 
   std::vector<bool> differentiable;

@@ -4,6 +4,7 @@
 #include "core/ledger.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,10 +100,15 @@ class CentralCache {
 };
 
 // Blocks of 1 MiB and more. Addresses for four times the machine's memory, since free ranges lie
-// between those in use.
+// between those in use; less where the process may have fewer, which others need too.
 detail::LargeBlocks& large_blocks() {
-  static auto* blocks = new detail::LargeBlocks(int64_t{4} * sysconf(_SC_PHYS_PAGES) *
-                                                sysconf(_SC_PAGESIZE));  // outlives every tensor
+  static auto* blocks = [] {
+    int64_t span = int64_t{4} * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+      span = std::min(span, static_cast<int64_t>(limit.rlim_cur / 2));
+    return new detail::LargeBlocks(span);  // outlives every tensor
+  }();
   return *blocks;
 }
 

@@ -7,11 +7,12 @@
 #include <algorithm>
 
 namespace weft {
+
 ReservedMemory::ReservedMemory(int64_t bytes) : bytes_(bytes), ledger_(current_ledger()) {
   WEFT_CHECK(bytes >= 0, "reserved_memory", "expected a size of 0 or more, got ", bytes);
   // Huge pages halve the cost of coming and going; they need addresses on their borders.
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1) + kHugePage);
-  void* at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED)
     throw OutOfMemory("[reserved_memory] no addresses left for " + format_bytes(bytes));
   const auto aligned = (reinterpret_cast<uintptr_t>(at) + kHugePage - 1) / kHugePage * kHugePage;

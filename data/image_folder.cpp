@@ -14,7 +14,6 @@
 #include <mutex>
 
 namespace weft::data {
-namespace {}  // namespace
 
 struct ImageFolder::State final : RefCounted {
   State(const std::string& folder, const ImageOptions& images, const ImageFolderOptions& given)

@@ -27,11 +27,6 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 12;
 const char* name_of(Collective collective);
-// Whether a rank gives a piece for each rank, rather than one for all.
-constexpr bool has_pieces(Collective collective) {
-  return collective == Collective::reduce_scatter || collective == Collective::scatter ||
-         collective == Collective::all_to_all;
-}
 
 // `mean` is the sum divided by the number of ranks, and needs a floating dtype. 16-bit sums are
 // formed in f32 and rounded once.

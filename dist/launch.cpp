@@ -33,7 +33,7 @@ using detail::Pipe;
 
 constexpr int kLastLines = 20;
 // Between looks at groups whose leaders have ended: members that are not our children send no word.
-constexpr double kTurnSeconds = 0.02;
+constexpr double kGroupLookSeconds = 0.02;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -364,7 +364,7 @@ class Supervisor {
     // Also after a SIGINT: shells have what runs in the background ignore that.
     if (!detail::living_groups(all).empty() && phase_ != Phase::killed) begin_ending(SIGTERM);
     while (!detail::living_groups(all).empty())
-      turn(kTurnSeconds);
+      turn(kGroupLookSeconds);
     deadline_.reset();
     for (size_t i = 0; i < ranks_.size(); ++i)
       take_all(i);

@@ -19,7 +19,7 @@ namespace weft::dist {
 namespace {
 
 // Between looks at this process's memory, which cost microseconds.
-constexpr double kResidentSeconds = 0.05;
+constexpr double kMemoryLookSeconds = 0.05;
 
 // The phase of a fault for what storage is asked to do; null for what belongs to no save.
 const char* phase_of(StorageAction action) {
@@ -240,7 +240,7 @@ Session::Next Session::end_step(const StepRecord& record) {
   s.clock.move_to_communication(s.comm.recorder().waited_seconds() - s.waited);
   s.step = record.step;
   int64_t resident = 0;
-  if (clock_seconds() - s.looked > kResidentSeconds) {
+  if (clock_seconds() - s.looked > kMemoryLookSeconds) {
     resident = detail::resident_bytes();
     s.looked = clock_seconds();
   }

@@ -62,11 +62,15 @@ void for_lines(const Tensor& out, const Tensor& a, const Tensor& b, int dim, con
   parallel_for(0, out.numel() / count, std::max<int64_t>(1, kGrain / count),
                [&](int64_t begin, int64_t end) {
                  const bool buffered = !to.direct<T>() || !first.direct<T>() || !second.direct<T>();
+                 // For the lines of each tensor that do not lie in T, one after another.
                  std::vector<T> buffer(buffered ? static_cast<size_t>(3 * count) : 0);
+                 T* const result_line = buffer.data();
+                 T* const first_line = buffered ? result_line + count : nullptr;
+                 T* const second_line = buffered ? first_line + count : nullptr;
                  for (int64_t line = begin; line < end; ++line) {
-                   T* result = to.direct<T>() ? reinterpret_cast<T*>(to.at(line)) : buffer.data();
-                   f(result, first.load(line, count, buffer.data() + count),
-                     second.load(line, count, buffer.data() + 2 * count), count);
+                   T* result = to.direct<T>() ? reinterpret_cast<T*>(to.at(line)) : result_line;
+                   f(result, first.load(line, count, first_line),
+                     second.load(line, count, second_line), count);
                    if (!to.direct<T>())
                      store_run(to.at(line), out.dtype(), to.stride, result, count);
                  }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures Weft beside PyTorch (Python), libtorch (C++) and, for matrix products, oneDNN alone (for ranks: DeepSpeed and OpenMPI), interleaved A-B-B-A so that a machine that warms
-# up or is shared hits all alike, and prints one table with ratios and targets.
+# Measures Weft beside PyTorch (Python), libtorch (C++), for matrix products oneDNN alone, and for several ranks
+# DeepSpeed and OpenMPI, interleaved A-B-B-A so that a machine that warms up or is shared hits all alike, and
+# prints one table with ratios and targets.
 #   scripts/bench.sh [--no-peers] [--rounds=N] [op] [matmul] [norm] [step] [resnet] [dist] [optim] [data]
 # A round is one A-B-B-A; two rounds (the default) keep a burst of other load from falling on one side alone.
 # The lines measured stay in build/bench/. resnet and dist take half an hour each and are measured only where they are named.
@@ -54,11 +55,6 @@ stream=$results/stream_copy
 g++ -O3 -march=native -std=c++20 -fopenmp tests/bench/peers/stream_copy.cpp -o "$stream"
 
 mpi_peer=
-if [ "$peers" = yes ] && command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
-  mpi_peer=$results/mpi_peer
-  mpicc -O2 tests/bench/peers/mpi_peer.c -o "$mpi_peer"
-fi
-
 # One program, one workload, once. A peer that does not know a workload exits 3; any other failure is reported
 # and leaves its column empty.
 once() {
@@ -68,8 +64,9 @@ once() {
   case $tool in
     weft) "$weft" bench "$@" --json "$results/line" >/dev/null || status=$? ;;
     torch) "$torch_python" tests/bench/peers/torch_peer.py "$@" --json "$results/line" >/dev/null || status=$? ;;
-    torch_ranks | deepspeed) "$torch_python" tests/bench/peers/torch_ranks_peer.py "$@" --engine "${tool%_ranks}" \
-      --json "$results/line" >"$results/$tool.log" 2>&1 || status=$? ;;
+    # A rank that does not come must not stop everything else.
+    torch_ranks | deepspeed) timeout 900 "$torch_python" tests/bench/peers/torch_ranks_peer.py "$@" --engine "${tool%_ranks}" \
+      --json "$results/line" >>"$results/$tool.log" 2>&1 || status=$? ;;
     openmpi) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "$mpi_peer" "$@" \
       --json "$results/line" >/dev/null || status=$? ;;
     weft_ddp) "$weft" bench "${@/fsdp/ddp}" --json "$results/line" >/dev/null || status=$? ;;
@@ -78,7 +75,7 @@ once() {
     stream) "$stream" "$@" --json "$results/line" >/dev/null || status=$? ;;
   esac
   if [ $status -ne 0 ] && [ $status -ne 3 ]; then
-    echo "bench: $tool $* failed with exit code $status" >&2
+    echo "bench: $tool $* failed with exit code $status; see what is in $results" >&2
   fi
   [ ! -f "$results/line" ] || cat "$results/line" >>"$file"
   rm -f "$results/line"
@@ -137,19 +134,23 @@ for group in "${groups[@]}"; do
       in_turn "$both" resnet20_b8 step --model resnet20 --global-batch 8 --threads 2
       ;;
     dist)
+      if [ "$peers" = yes ] && mpirun --version 2>/dev/null | grep -q "Open MPI"; then
+        mpi_peer=$results/mpi_peer
+        mpicc -O2 tests/bench/peers/mpi_peer.c -o "$mpi_peer" || mpi_peer=
+      fi
       ranks="weft${torch_python:+ torch_ranks}"
-      two="--workers 2 --threads 1"
+      two=(--workers 2 --threads 1)
+      gpt=(--model gpt --untied --global-batch 16 --optimizer adamw "${two[@]}")
       once stream stream stream --threads 2
       in_turn "weft${mpi_peer:+ openmpi}" shm comm --backend shm --workers 2 --bytes 1024,4096,4194304,100000000
       once stream stream stream --threads 2
       in_turn "$ranks" gloo comm --backend gloo --workers 2 --bytes 1024,4194304,100000000
-      in_turn "$ranks" mlp_ddp step --model mlp --global-batch 64 --strategy ddp $two
-      in_turn "$ranks" cnn_ddp step --model cnn --global-batch 128 --strategy ddp $two
-      gpt="--model gpt --untied --global-batch 16 --optimizer adamw"
-      in_turn "$ranks" gpt_ddp step $gpt --strategy ddp $two
-      in_turn "weft weft_ddp${torch_python:+ torch_ranks deepspeed}" gpt_fsdp step $gpt --strategy fsdp $two
+      in_turn "$ranks" mlp_ddp step --model mlp --global-batch 64 --strategy ddp "${two[@]}"
+      in_turn "$ranks" cnn_ddp step --model cnn --global-batch 128 --strategy ddp "${two[@]}"
+      in_turn "$ranks" gpt_ddp step "${gpt[@]}" --strategy ddp
+      in_turn "weft weft_ddp${torch_python:+ torch_ranks deepspeed}" gpt_fsdp step "${gpt[@]}" --strategy fsdp
       for strategy in zero1 zero2; do
-        in_turn "weft${torch_python:+ deepspeed}" "gpt_$strategy" step $gpt --strategy "$strategy" $two
+        in_turn "weft${torch_python:+ deepspeed}" "gpt_$strategy" step "${gpt[@]}" --strategy "$strategy"
       done
       ;;
     optim)
@@ -169,6 +170,6 @@ for group in "${groups[@]}"; do
       ;;
   esac
 done
-rm -f "$stream" "$mpi_peer"
+rm -f "$stream" "$results/mpi_peer"
 
 python3 scripts/bench_table.py --parameters 25000000 --load "$load" "${missing[@]}" "$results"

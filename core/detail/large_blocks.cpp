@@ -3,6 +3,7 @@
 #include "core/allocator.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -11,18 +12,21 @@
 namespace weft::detail {
 namespace {
 
-constexpr int64_t kPage = 4096;
-
 int64_t round_up(int64_t bytes, int64_t unit) {
   return (bytes + unit - 1) / unit * unit;
+}
+
+int64_t whole_pages(int64_t bytes) {
+  static const int64_t page = sysconf(_SC_PAGESIZE);
+  return round_up(std::max<int64_t>(bytes, 1), page);
 }
 
 }  // namespace
 
 LargeBlocks::LargeBlocks(int64_t span) : span_(round_up(span, kHugePage)) {
-  // Address space alone: it counts as memory only once it may be written.
+  // Addresses alone: the system counts them as memory, or refuses, once they may be written.
   const auto size = static_cast<size_t>(span_ + kHugePage);
-  void* at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) {
     span_ = 0;
     return;
@@ -40,7 +44,7 @@ LargeBlocks::~LargeBlocks() {
 
 void* LargeBlocks::allocate(int64_t bytes) {
   if (bytes > span_) return nullptr;
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kPage);
+  const int64_t size = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
   // The smallest that is large enough, of those the first: it leaves the large ones whole.
   auto best = free_.end();
@@ -57,9 +61,14 @@ void* LargeBlocks::allocate(int64_t bytes) {
     if (reach > span_ ||
         mprotect(base_ + reach_, static_cast<size_t>(reach - reach_), PROT_READ | PROT_WRITE) != 0)
       return nullptr;
-    best = joins ? last : free_.emplace(begin, 0).first;
-    best->second = reach - begin;
     reach_ = reach;
+    if (joins) {
+      best = last;
+      best->second = reach - begin;
+    } else {
+      best = note_free(begin, reach - begin);
+      if (best == free_.end()) return nullptr;
+    }
   }
   const int64_t offset = best->first;
   const int64_t rest = best->second - size;
@@ -76,7 +85,7 @@ void* LargeBlocks::allocate(int64_t bytes) {
 
 void LargeBlocks::free(void* block, int64_t bytes) noexcept {
   int64_t begin = static_cast<std::byte*>(block) - base_;
-  int64_t size = round_up(std::max<int64_t>(bytes, 1), kPage);
+  int64_t size = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
   const auto after = free_.lower_bound(begin);
   const bool joins_after = after != free_.end() && begin + size == after->first;
@@ -95,9 +104,14 @@ void LargeBlocks::free(void* block, int64_t bytes) noexcept {
     free_.insert(std::move(node));
     return;
   }
+  note_free(begin, size);
+}
+
+std::map<int64_t, int64_t>::iterator LargeBlocks::note_free(int64_t begin, int64_t size) noexcept {
   try {
-    free_.emplace(begin, size);
+    return free_.emplace(begin, size).first;
   } catch (const std::bad_alloc&) {  // no memory to note it by: it stays unused
+    return free_.end();
   }
 }
 

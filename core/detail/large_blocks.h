@@ -27,16 +27,21 @@ class LargeBlocks {
   // Gives back what allocate(bytes) returned, from any thread.
   void free(void* block, int64_t bytes) noexcept;
   bool holds(const void* block) const {
-    const auto at = static_cast<const std::byte*>(block) - base_;
-    return base_ && at >= 0 && at < span_;
+    const auto at = reinterpret_cast<uintptr_t>(block) - reinterpret_cast<uintptr_t>(base_);
+    return base_ && at < static_cast<uintptr_t>(span_);
   }
-  // Gives the memory of free blocks back to the system; their addresses stay.
+  // Gives the memory of free blocks back to the system. Their addresses stay, and so does the
+  // promise of memory for them where the system counts promises (vm.overcommit_memory=2).
   void release();
 
-  // Bytes up to the highest address that was ever used: what the process holds at most.
+  // Bytes up to the highest address that was ever used: what these blocks hold at most.
   int64_t reach() const;
 
  private:
+  // The range is free from now on, and has no free neighbour; end() where there is no memory to
+  // note it.
+  std::map<int64_t, int64_t>::iterator note_free(int64_t begin, int64_t size) noexcept;
+
   std::byte* reserved_ = nullptr;  // as the system gave it
   std::byte* base_ = nullptr;      // where the first huge page begins
   int64_t span_;

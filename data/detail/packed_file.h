@@ -10,7 +10,7 @@
 
 namespace weft::data::detail {
 
-inline constexpr const char* kPacked = "packed";  // what errors name
+inline constexpr const char* kPacked = "packed";  // the operation that errors name
 inline constexpr size_t kPackedPage = 4096;
 inline constexpr size_t kPackedHeader = 64;
 

@@ -5,7 +5,8 @@
 
 namespace weft::data::detail {
 
-inline constexpr const char* kImageFolder = "image_folder";  // what errors name
+inline constexpr const char* kImageFolder = "image_folder";  // the operation that errors name
+
 struct FolderList {
   std::vector<std::string> classes;
   std::vector<int32_t> labels;  // of each sample

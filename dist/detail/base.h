@@ -21,6 +21,12 @@ namespace weft::dist::detail {
 // communicator's, beside a computation whose processor it should not take while it waits.
 enum class Waiting : uint8_t { eager, patient };
 
+// Whether a rank gives a piece for each rank, rather than one for all.
+constexpr bool has_pieces(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::scatter ||
+         collective == Collective::all_to_all;
+}
+
 class CommunicatorBase : public Communicator {
  public:
   ~CommunicatorBase() override;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kCopyGrain = int64_t{256} << 10;
 
-void copy_parallel(std::byte* to, const std::byte* from, int64_t bytes) {
+void copy_in_parallel(std::byte* to, const std::byte* from, int64_t bytes) {
   if (to == from || bytes == 0) return;
   parallel_for(0, bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
@@ -143,9 +143,9 @@ void BoardCommunicator::Exchange::copy_in(const Round& round) {
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (offers_[static_cast<size_t>(rank())][i].address != Offer::kStaged) continue;
     for (int piece = 0; piece < pieces_; ++piece) {
-      copy_parallel(part_at(rank(), static_cast<int>(i), piece, round),
-                    parts_[i].values.data + (piece * count_ + round.begin) * size,
-                    round.size() * size);
+      copy_in_parallel(part_at(rank(), static_cast<int>(i), piece, round),
+                       parts_[i].values.data + (piece * count_ + round.begin) * size,
+                       round.size() * size);
     }
   }
 }
@@ -158,16 +158,16 @@ void BoardCommunicator::Exchange::copy_out(const Round& round) {
   if (!nodes()) {
     if (own[0].address == Offer::kStaged) {
       const int64_t size = size_of(dtype_);
-      copy_parallel(call_.out.data + round.begin * size, part_at(rank(), 0, 0, round),
-                    round.size() * size);
+      copy_in_parallel(call_.out.data + round.begin * size, part_at(rank(), 0, 0, round),
+                       round.size() * size);
     }
     return;
   }
   const int64_t size = size_of(result_dtype_);
   for (size_t i = 0; i < call_.results.size(); ++i) {
     if (own[parts_.size() + i].address != Offer::kStaged) continue;
-    copy_parallel(call_.results[i].values.data + round.begin * size,
-                  result_at(rank(), static_cast<int>(i), round), round.size() * size);
+    copy_in_parallel(call_.results[i].values.data + round.begin * size,
+                     result_at(rank(), static_cast<int>(i), round), round.size() * size);
   }
 }
 
@@ -270,20 +270,20 @@ void BoardCommunicator::Exchange::work(const Round& round) {
       // Each begins with its right neighbour, so that not all read from one rank's memory at once.
       for (int i = 1; i <= size(); ++i) {
         const int r = (rank() + i) % size();
-        copy_parallel(
+        copy_in_parallel(
             out(r), r == rank() ? call_.in.data + round.begin * size_each : part_at(r, 0, 0, round),
             bytes);
       }
       return;
     case Collective::broadcast:
-      if (rank() != call_.root) copy_parallel(out(0), part_at(call_.root, 0, 0, round), bytes);
+      if (rank() != call_.root) copy_in_parallel(out(0), part_at(call_.root, 0, 0, round), bytes);
       return;
     case Collective::scatter:
-      return copy_parallel(out(0), part_at(call_.root, 0, rank(), round), bytes);
+      return copy_in_parallel(out(0), part_at(call_.root, 0, rank(), round), bytes);
     case Collective::all_to_all:
       for (int i = 1; i <= size(); ++i) {
         const int r = (rank() + i) % size();
-        copy_parallel(out(r), part_at(r, 0, rank(), round), bytes);
+        copy_in_parallel(out(r), part_at(r, 0, rank(), round), bytes);
       }
       return;
     case Collective::barrier:

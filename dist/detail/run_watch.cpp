@@ -12,7 +12,7 @@ namespace {
 
 // A rank that is slow by nature is not taken for one that stands still: it may take so many times
 // as long as it ever has between two signs of life.
-constexpr double kLongestBeats = 10;
+constexpr double kTimesLongest = 10;
 
 char state_of(pid_t process) {
   const auto stat = read_file("/proc/" + std::to_string(process) + "/stat");
@@ -57,7 +57,7 @@ void RunWatch::look_at_beats(std::span<const RankSample> samples, std::span<cons
     const bool watched = options_.heartbeat_seconds > 0 && samples[r].step >= 1 &&
                          !samples[r].done && processes[r] > 0;
     if (!watched) continue;
-    const double limit = std::max(options_.heartbeat_seconds, kLongestBeats * beat.longest);
+    const double limit = std::max(options_.heartbeat_seconds, kTimesLongest * beat.longest);
     if (now - beat.since < limit) continue;
     const char state = state_of(processes[r]);
     const bool stopped = state == 'T' || state == 't';

@@ -6,6 +6,7 @@
 #include <cstring>
 
 namespace weft::dist::detail {
+
 std::string seconds_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", value);

@@ -20,9 +20,9 @@ namespace {
 using test::error_of;
 using test::expect_near;
 using test::leaf;
-using Recomputed = std::span<const Tensor>;
+using Span = std::span<const Tensor>;
 
-Tensor recompute1(const std::function<Tensor(Recomputed)>& f, const Tensor& x) {
+Tensor recompute1(const std::function<Tensor(Span)>& f, const Tensor& x) {
   return recompute(f, std::span(&x, 1));
 }
 
@@ -31,7 +31,7 @@ TEST(Recompute, GivesTheSameBits) {
   const Tensor w = leaf({4, 4}, 1);
   const Tensor a = leaf({4, 4}, 2);
   const Tensor b = leaf({4, 4}, 3);
-  const auto f = [&](Recomputed in) { return sigmoid(exp(in[0] * w) + sin(in[1]) * w); };
+  const auto f = [&](Span in) { return sigmoid(exp(in[0] * w) + sin(in[1]) * w); };
   const auto run = [&](bool again) {
     for (const Tensor& t : {w, a, b})
       t.set_grad({});
@@ -48,7 +48,7 @@ TEST(Recompute, GivesTheSameBits) {
 TEST(Recompute, Gradcheck) {
   const Tensor w = test::normal({3, 2}, 9);
   const auto f = [&](const std::vector<Tensor>& in) {
-    return recompute([&](Recomputed x) { return tanh(x[0] * w) * x[1]; }, in);
+    return recompute([&](Span x) { return tanh(x[0] * w) * x[1]; }, in);
   };
   EXPECT_EQ(gradcheck(f, {leaf({3, 2}, 1), leaf({2}, 2)}), "");
   EXPECT_EQ(gradcheck(f, {test::strided(leaf({3, 2}, 1)), test::repeated({2})}), "");
@@ -56,7 +56,7 @@ TEST(Recompute, Gradcheck) {
 
 TEST(Recompute, FreesTheActivationsInBetween) {
   constexpr int64_t bytes = 8 * 10'000;
-  const auto deep = [](Recomputed in) {
+  const auto deep = [](Span in) {
     Tensor y = in[0];
     for (int i = 0; i < 10; ++i)
       y = sin(y);
@@ -84,7 +84,7 @@ TEST(Recompute, ACapturedParameterIsCountedOncePerBackward) {
     return Tensor();
   });
   add_accumulated_hook(w, [&](const Tensor&) { ++accumulated; });
-  const auto f = [&](Recomputed in) { return in[0] * w * w; };
+  const auto f = [&](Span in) { return in[0] * w * w; };
   // Used by two recomputed blocks and once outside: one sum, one call.
   const Tensor y = recompute1(f, recompute1(f, x)) + w;
   sum(y).backward();
@@ -97,7 +97,7 @@ TEST(Recompute, ACapturedParameterIsCountedOncePerBackward) {
 
 TEST(Recompute, AParameterThatIsAlsoAnInput) {
   const Tensor w = leaf({3}, 1);
-  const Tensor y = recompute1([&](Recomputed in) { return in[0] * w; }, w);
+  const Tensor y = recompute1([&](Span in) { return in[0] * w; }, w);
   sum(y).backward();
   expect_near(w.grad(), w.detach() * 2.0, 1e-15);
 }
@@ -106,7 +106,7 @@ TEST(Recompute, TheSameInputTwiceAndUnusedInputs) {
   const Tensor x = leaf({3}, 1);
   const Tensor unused = leaf({3}, 2);
   const std::vector<Tensor> ins = {x, x, unused, Tensor()};
-  sum(recompute([](Recomputed in) { return in[0] * in[1]; }, ins)).backward();
+  sum(recompute([](Span in) { return in[0] * in[1]; }, ins)).backward();
   expect_near(x.grad(), x.detach() * 2.0, 1e-15);
   EXPECT_FALSE(unused.grad().defined());
 }
@@ -116,25 +116,25 @@ TEST(Recompute, InputsThatNeedNoGradient) {
   const Tensor x = test::normal({3}, 2);
   const Tensor ids = from_values(std::vector<int64_t>{2, 0, 1});
   const std::vector<Tensor> ins = {x, ids};
-  const Tensor y = recompute([&](Recomputed in) { return index_select(in[0] * w, 0, in[1]); }, ins);
+  const Tensor y = recompute([&](Span in) { return index_select(in[0] * w, 0, in[1]); }, ins);
   sum(y).backward();
   expect_near(w.grad(), x, 1e-15);
-  const Tensor plain = recompute1([](Recomputed in) { return in[0] * 2.0; }, x);
+  const Tensor plain = recompute1([](Span in) { return in[0] * 2.0; }, x);
   EXPECT_FALSE(plain.requires_grad()) << "nothing to recompute for";
 }
 
 TEST(Recompute, FunctionsThatHandTheirInputBack) {
   const Tensor x = leaf({3}, 1);
-  sum(recompute1([](Recomputed in) { return in[0]; }, x * 2.0)).backward();
+  sum(recompute1([](Span in) { return in[0]; }, x * 2.0)).backward();
   expect_near(x.grad(), full({3}, 2.0, {.dtype = f64}), 1e-15);
   const Tensor w = leaf({3}, 2);
-  sum(recompute1([&](Recomputed) { return w; }, x)).backward();
+  sum(recompute1([&](Span) { return w; }, x)).backward();
   expect_near(w.grad(), full({3}, 1.0, {.dtype = f64}), 1e-15);
 }
 
 TEST(Recompute, RandomDrawsAreTheSameAndGoOnAsIfRunOnce) {
   const Tensor x = leaf({1000});
-  const auto f = [](Recomputed in) { return dropout(exp(in[0]), 0.5, true); };
+  const auto f = [](Span in) { return dropout(exp(in[0]), 0.5, true); };
   const auto run = [&](bool again) {
     manual_seed(11);
     x.set_grad({});
@@ -154,12 +154,12 @@ TEST(Recompute, Nests) {
   const Tensor v = leaf({3}, 2);
   const Tensor x = leaf({3}, 3);
   int runs = 0;
-  const auto inner = [&](Recomputed in) {
+  const auto inner = [&](Span in) {
     ++runs;
     return dropout(sin(in[0] * v), 0.3, true);
   };
   const auto outer = [&](bool again) {
-    return [&, again](Recomputed in) {
+    return [&, again](Span in) {
       const Tensor y = exp(in[0]) * w;
       return (again ? recompute1(inner, y) : inner(std::span(&y, 1))) * in[0];
     };
@@ -182,9 +182,9 @@ TEST(Recompute, Nests) {
 TEST(Recompute, AnInnerFunctionMayCaptureTheOuterOnesInput) {
   const Tensor x = leaf({3}, 1);
   const Tensor y = recompute1(
-      [](Recomputed in) {
+      [](Span in) {
         const Tensor own = in[0];
-        return recompute1([own](Recomputed inner) { return inner[0] * own; }, sin(own));
+        return recompute1([own](Span inner) { return inner[0] * own; }, sin(own));
       },
       x);
   sum(y).backward();
@@ -196,19 +196,19 @@ TEST(Recompute, ACapturedResultThatNeedsAGradientIsAnError) {
   const Tensor x = leaf({3}, 1);
   const Tensor hidden = exp(x);
   const std::string error =
-      error_of([&] { recompute1([&](Recomputed in) { return in[0] * hidden; }, x); });
+      error_of([&] { recompute1([&](Span in) { return in[0] * hidden; }, x); });
   EXPECT_NE(error.find("[recompute] expected a function that captures leaves only, got one that "
                        "captures a result of exp"),
             std::string::npos)
       << error;
   const Tensor cut = hidden.detach();
-  EXPECT_NO_THROW(recompute1([&](Recomputed in) { return in[0] * cut; }, x));
+  EXPECT_NO_THROW(recompute1([&](Span in) { return in[0] * cut; }, x));
 }
 
 TEST(Recompute, ChangedInputsAndParametersAreNoticed) {
   const Tensor w = leaf({3}, 1);
   const Tensor x = leaf({3}, 2);
-  const auto f = [&](Recomputed in) { return in[0] + w; };  // itself would not mind
+  const auto f = [&](Span in) { return in[0] + w; };  // itself would not mind
   const Tensor first = sum(recompute1(f, x));
   {
     const NoGrad no_grad;
@@ -227,7 +227,7 @@ TEST(Recompute, TellsWhenItRunsAgain) {
   const Tensor x = leaf({3});
   std::vector<bool> seen;
   const Tensor y = recompute1(
-      [&](Recomputed in) {
+      [&](Span in) {
         seen.push_back(recomputing());
         return exp(in[0]);
       },
@@ -239,7 +239,7 @@ TEST(Recompute, TellsWhenItRunsAgain) {
 
 TEST(Recompute, KeepsTheGraphWhenAsked) {
   const Tensor x = leaf({3});
-  const Tensor y = sum(recompute1([](Recomputed in) { return exp(in[0]); }, x));
+  const Tensor y = sum(recompute1([](Span in) { return exp(in[0]); }, x));
   backward(y, {}, {.retain_graph = true});
   y.backward();
   expect_near(x.grad(), exp(x.detach()) * 2.0, 1e-14);
@@ -251,7 +251,7 @@ TEST(Recompute, PutsTheStateBackWhenTheFunctionThrows) {
   manual_seed(8);
   bool armed = false;
   const Tensor y = sum(recompute1(
-      [&](Recomputed in) {
+      [&](Span in) {
         const Tensor drawn = dropout(in[0], 0.5, true);
         if (armed) throw std::runtime_error("again");
         return drawn;
@@ -269,7 +269,7 @@ TEST(Recompute, AFunctionThatGivesAnotherShapeIsAnError) {
   const Tensor x = leaf({3});
   int run = 0;
   const Tensor y =
-      sum(recompute1([&](Recomputed in) { return run++ == 0 ? in[0] * 1.0 : sum(in[0]); }, x));
+      sum(recompute1([&](Span in) { return run++ == 0 ? in[0] * 1.0 : sum(in[0]); }, x));
   EXPECT_NE(error_of([&] { y.backward(); }).find("[recompute]"), std::string::npos);
 }
 
@@ -278,7 +278,7 @@ TEST(Recompute, WithoutRecordingIsThePlainCall) {
   const NoGrad no_grad;
   int runs = 0;
   const Tensor y = recompute1(
-      [&](Recomputed in) {
+      [&](Span in) {
         ++runs;
         EXPECT_TRUE(in[0].is_same(x));
         return in[0] * 2.0;

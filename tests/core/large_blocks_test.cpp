@@ -2,8 +2,10 @@
 #include "core/detail/large_blocks.h"
 
 #include <gtest/gtest.h>
+#include <sys/sysinfo.h>
 
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -93,6 +95,20 @@ TEST(LargeBlocks, ReleasedMemoryIsThereAgainWhenItIsWanted) {
   EXPECT_EQ(static_cast<unsigned char*>(kept)[kMega - 1], 9);
 }
 
+// Not a promise that ends in the process being killed when it is used.
+TEST(LargeBlocks, MoreThanTheMachineHasIsRefused) {
+  std::ifstream file("/proc/sys/vm/overcommit_memory");
+  int mode = 1;
+  file >> mode;
+  if (mode == 1) GTEST_SKIP() << "this machine promises any memory";
+  struct sysinfo machine {};
+  ASSERT_EQ(sysinfo(&machine), 0);
+  const auto all = static_cast<int64_t>((machine.totalram + machine.totalswap) * machine.mem_unit);
+  LargeBlocks blocks(4 * all);
+  EXPECT_EQ(blocks.allocate(2 * all), nullptr);
+  EXPECT_NE(blocks.allocate(kMega), nullptr);
+}
+
 // Random sizes on several threads: what is written into a block stays until it is freed.
 TEST(LargeBlocks, NoTwoOverlap) {
   LargeBlocks blocks(512 * kMega);
@@ -125,8 +141,10 @@ TEST(LargeBlocks, NoTwoOverlap) {
   }
   for (std::thread& thread : threads)
     thread.join();
-  // All joined again.
-  EXPECT_NE(blocks.allocate(blocks.reach()), nullptr);
+  // All joined again: everything fits into what there is.
+  const int64_t reach = blocks.reach();
+  EXPECT_NE(blocks.allocate(reach), nullptr);
+  EXPECT_EQ(blocks.reach(), reach);
 }
 
 }  // namespace

@@ -19,6 +19,13 @@ namespace {
 using test::error_of;
 
 #if defined(__SANITIZE_ADDRESS__)
+#define WEFT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_ASAN 1
+#endif
+#endif
+#ifdef WEFT_ASAN
 constexpr bool kCaching = false;
 #else
 constexpr bool kCaching = true;
@@ -56,10 +63,10 @@ TEST(Allocator, EverySizeIsAlignedAndWritableToItsEnd) {
 
 TEST(Allocator, HandsFreedBlocksOutAgain) {
   if (!kCaching) GTEST_SKIP() << "AddressSanitizer sees every block once";
-  for (const int64_t bytes : {int64_t{100}, int64_t{20'000}, int64_t{3} << 20}) {
+  for (const int64_t bytes : {int64_t{100}, int64_t{20'000}, int64_t{500'000}, int64_t{3} << 20}) {
     void* first = allocate_cached(bytes);
     free_cached(first, bytes);
-    void* second = allocate_cached(bytes - 1);  // of the same class
+    void* second = allocate_cached(bytes - 1);  // which the same block serves
     EXPECT_EQ(first, second) << bytes;
     free_cached(second, bytes - 1);
   }

@@ -14,15 +14,15 @@
 namespace weft::test {
 namespace {
 
-constexpr int64_t kAveragedBatch = 24;
-constexpr int64_t kAveragedSteps = 12;
+constexpr int64_t kRowsAStep = 24;
+constexpr int64_t kStepsARun = 12;
 
-struct AveragedPlace {
+struct RankedStrategy {
   const char* strategy;
   int ranks;
 };
-constexpr AveragedPlace kPlaces[] = {{"single", 1}, {"ddp", 2},   {"zero1", 3}, {"zero2", 2},
-                                     {"zero2", 4},  {"zero3", 3}, {"fsdp", 2},  {"fsdp", 4}};
+constexpr RankedStrategy kPlaces[] = {{"single", 1}, {"ddp", 2},   {"zero1", 3}, {"zero2", 2},
+                                      {"zero2", 4},  {"zero3", 3}, {"fsdp", 2},  {"fsdp", 4}};
 
 struct AveragedRun {
   std::vector<double> losses;
@@ -50,11 +50,10 @@ class Rank {
       parallel_.begin_step(static_cast<uint64_t>(step));
       for (const dist::Shard& shard : parallel_.shards()) {
         parallel_.begin_shard(shard);
-        const Rows rows =
-            test_.rows(step, shard.first_row(kAveragedBatch), shard.rows(kAveragedBatch));
+        const Rows rows = test_.rows(step, shard.first_row(kRowsAStep), shard.rows(kRowsAStep));
         const Tensor loss = cross_entropy((*model_)(dtype_ ? to(rows.input, *dtype_) : rows.input),
                                           rows.target, {.reduction = Reduction::sum});
-        parallel_.backward(loss * (1.0 / kAveragedBatch), dtype_ ? scaler_.scale() : 1);
+        parallel_.backward(loss * (1.0 / kRowsAStep), dtype_ ? scaler_.scale() : 1);
       }
       outcome_.losses.push_back(parallel_.loss());
       if (dtype_ && !scaler_.unscale(parallel_.parameters())) {
@@ -119,7 +118,7 @@ class Rank {
   AveragedRun outcome_;
 };
 
-AveragedRun on_ranks(const AveragedPlace& place, const std::string& model,
+AveragedRun on_ranks(const RankedStrategy& place, const std::string& model,
                      std::optional<DType> dtype, const std::function<void(Rank&)>& body) {
   std::vector<AveragedRun> outcomes(static_cast<size_t>(place.ranks));
   dist::run_thread_ranks(place.ranks, [&](dist::Communicator& comm) {
@@ -132,16 +131,16 @@ AveragedRun on_ranks(const AveragedPlace& place, const std::string& model,
   return outcomes.front();
 }
 
-AveragedRun train_all(const AveragedPlace& place, const std::string& model,
+AveragedRun train_all(const RankedStrategy& place, const std::string& model,
                       std::optional<DType> dtype) {
-  return on_ranks(place, model, dtype, [](Rank& rank) { rank.train(0, kAveragedSteps); });
+  return on_ranks(place, model, dtype, [](Rank& rank) { rank.train(0, kStepsARun); });
 }
 
 TEST(Averages, AreTheSameBitsOnEveryStrategy) {
   for (const char* model : {"cnn", "mlp", "awkward"}) {
     const AveragedRun alone = train_all({"single", 1}, model, {});
     EXPECT_NE(alone.averages, alone.weights);
-    for (const AveragedPlace& place : kPlaces)
+    for (const RankedStrategy& place : kPlaces)
       EXPECT_EQ(train_all(place, model, {}), alone) << model << " " << place.strategy;
   }
 }
@@ -149,11 +148,11 @@ TEST(Averages, AreTheSameBitsOnEveryStrategy) {
 TEST(LossScaling, SkipsTheSameStepsOnEveryStrategy) {
   const AveragedRun alone = train_all({"single", 1}, "cnn", f16);
   EXPECT_GE(alone.skipped, 3);  // at first, and when the scale has risen again
-  EXPECT_LT(alone.skipped, kAveragedSteps - 4);
+  EXPECT_LT(alone.skipped, kStepsARun - 4);
   EXPECT_LT(alone.scale, 524288);
   const AveragedRun in_f32 = train_all({"single", 1}, "cnn", {});
   EXPECT_NEAR(alone.losses.front(), in_f32.losses.front(), 0.01);
-  for (const AveragedPlace& place : kPlaces)
+  for (const RankedStrategy& place : kPlaces)
     EXPECT_EQ(train_all(place, "cnn", f16), alone) << place.strategy << " on " << place.ranks;
 }
 
@@ -161,22 +160,22 @@ TEST(LossScaling, SkipsTheSameStepsOnEveryStrategy) {
 TEST(Averages, GoOnFromACheckpointOfAnotherStrategy) {
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional<DType>(f16)}) {
     const AveragedRun whole = train_all({"single", 1}, "cnn", dtype);
-    for (const AveragedPlace& from :
-         {AveragedPlace{"ddp", 2}, AveragedPlace{"zero1", 3}, AveragedPlace{"fsdp", 2}}) {
+    for (const RankedStrategy& from :
+         {RankedStrategy{"ddp", 2}, RankedStrategy{"zero1", 3}, RankedStrategy{"fsdp", 2}}) {
       const TemporaryDirectory directory;
       on_ranks(from, "cnn", dtype, [&](Rank& rank) {
-        rank.train(0, kAveragedSteps / 2);
+        rank.train(0, kStepsARun / 2);
         const auto checkpoints = rank.checkpointer(directory.path());
-        checkpoints->save({.step = kAveragedSteps / 2});
+        checkpoints->save({.step = kStepsARun / 2});
         checkpoints->wait();
       });
-      for (const AveragedPlace& to :
-           {AveragedPlace{"single", 1}, AveragedPlace{"zero2", 4}, AveragedPlace{"fsdp", 3}}) {
+      for (const RankedStrategy& to :
+           {RankedStrategy{"single", 1}, RankedStrategy{"zero2", 4}, RankedStrategy{"fsdp", 3}}) {
         const AveragedRun rest = on_ranks(to, "cnn", dtype, [&](Rank& rank) {
           const auto checkpoints = rank.checkpointer(directory.path());
           ASSERT_TRUE(checkpoints->resume());
           EXPECT_GT(rank.ema().updates(), 0);
-          rank.train(kAveragedSteps / 2, kAveragedSteps);
+          rank.train(kStepsARun / 2, kStepsARun);
         });
         EXPECT_EQ(rest.weights, whole.weights) << from.strategy << " → " << to.strategy;
         EXPECT_EQ(rest.averages, whole.averages) << from.strategy << " → " << to.strategy;

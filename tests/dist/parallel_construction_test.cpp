@@ -32,9 +32,9 @@ struct Striker {
 
 class Striking final : public dist::Communicator {
  public:
-  Striking(dist::Communicator& real, Striker& fault) : real_(real), fault_(fault) {}
-  Striking(std::unique_ptr<dist::Communicator> real, Striker& fault)
-      : owned_(std::move(real)), real_(*owned_), fault_(fault) {}
+  Striking(dist::Communicator& real, Striker& striker) : real_(real), striker_(striker) {}
+  Striking(std::unique_ptr<dist::Communicator> real, Striker& striker)
+      : owned_(std::move(real)), real_(*owned_), striker_(striker) {}
 
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
@@ -42,33 +42,33 @@ class Striking final : public dist::Communicator {
   const std::string& name() const override { return real_.name(); }
   dist::Recorder& recorder() override { return real_.recorder(); }
   Ref<Storage> allocate(int64_t bytes) override {
-    fault_.next();
+    striker_.next();
     return real_.allocate(bytes);
   }
   void run(const dist::Call& call) override {
-    fault_.next();
+    striker_.next();
     real_.run(call);
   }
   dist::Handle start(const dist::Call& call) override {
-    fault_.next();
+    striker_.next();
     return real_.start(call);
   }
   void wait_all() override { real_.wait_all(); }
   std::unique_ptr<dist::Communicator> split(int color, int key, const std::string& label) override {
-    fault_.next();
-    return std::make_unique<Striking>(real_.split(color, key, label), fault_);
+    striker_.next();
+    return std::make_unique<Striking>(real_.split(color, key, label), striker_);
   }
   void abort(const std::string& reason) override { real_.abort(reason); }
 
  private:
   std::unique_ptr<dist::Communicator> owned_;
   dist::Communicator& real_;
-  Striker& fault_;
+  Striker& striker_;
 };
 
-void construct(dist::Communicator& comm, const std::string& strategy, Striker& fault) {
+void construct(dist::Communicator& comm, const std::string& strategy, Striker& striker) {
   const auto model = test_model("cnn").make();
-  Striking striking(comm, fault);
+  Striking striking(comm, striker);
   dist::ParallelOptions options;
   options.strategy = strategy;
   options.bucket_bytes = 1500;
@@ -111,12 +111,12 @@ class Construction : public testing::TestWithParam<const char*> {
           const int rank = process % kBuilders;
           const rlimit no_core{0, 0};
           setrlimit(RLIMIT_CORE, &no_core);
-          Striker fault;
-          if (rank == kStruck) fault = {all * point / kPoints, strike};
+          Striker striker;
+          if (rank == kStruck) striker = {all * point / kPoints, strike};
           const auto comm = dist::join_shm(concat({job, "-", point}), rank, kBuilders,
                                            {.timeout_seconds = timeout});
-          construct(*comm, strategy, fault);
-          return "no fault";
+          construct(*comm, strategy, striker);
+          return "no striker";
         },
         options);
     for (int process = 0; process < kPoints * kBuilders; ++process) {
@@ -143,10 +143,10 @@ TEST_P(Construction, ThreadRanksHearOfOneThatThrows) {
     std::vector<std::string> verdicts;
     const std::string text = error_of([&] {
       dist::run_thread_ranks(kBuilders, [&](dist::Communicator& comm) {
-        Striker fault;
-        if (comm.rank() == kStruck) fault = {point, [] { throw Error("no memory"); }};
+        Striker striker;
+        if (comm.rank() == kStruck) striker = {point, [] { throw Error("no memory"); }};
         try {
-          construct(comm, strategy, fault);
+          construct(comm, strategy, striker);
         } catch (const dist::CommunicationError& error) {
           const std::lock_guard lock(mutex);
           verdicts.push_back(error.what());

@@ -17,10 +17,10 @@ namespace {
 
 using test::expect_near;
 using test::kInf;
+using test::kNan;
 using test::normal;
 using Inputs = std::vector<Tensor>;
 using Doubles = std::vector<double>;
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // One axis by its definition: the positions that window `i` sees, and how many count in a mean.
 struct Axis {
@@ -211,7 +211,7 @@ TEST(Pool, Gradcheck) {
 // window.
 TEST(Pool, NanAndInfinityInEveryPlace) {
   for (size_t place = 0; place < 4; ++place) {
-    for (const double special : {kNaN, kInf, -kInf}) {
+    for (const double special : {kNan, kInf, -kInf}) {
       Doubles pixels{1, 2, 3, -4};
       pixels[place] = special;
       Doubles values;

@@ -31,7 +31,7 @@ TestModel test_model(const std::string& name);
 inline constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "fsdp"};
 inline constexpr int64_t kTestBatch = 16;  // rows of a step, over all ranks
 
-// Of sizes that up to 8 ranks divide into whole alignments: no padding.
+// Of sizes that 1, 2, 4 and 8 ranks divide into whole alignments: no padding.
 struct Wide : nn::Module {
   nn::Linear fc1{64, 128, false}, fc2{128, 64, false};
   Wide() {
