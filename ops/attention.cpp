@@ -6,6 +6,7 @@
 #include "ops/copy.h"
 #include "ops/detail/elementwise.h"
 #include "ops/detail/gemm.h"
+#include "ops/detail/parts.h"
 #include "ops/detail/row_math.h"
 #include "ops/view.h"
 
@@ -39,6 +40,25 @@ Tensor empty_heads(const Shape& shape, DType dtype) {
   return alias(
       stored, shape,
       {stored.strides()[0], stored.strides()[2], stored.strides()[1], stored.strides()[3]});
+}
+
+// Uninitialised tensors for gradients of dtype T. Where q, k and v lie side by side, as parts of one
+// product do, so do they.
+template <class T>
+std::array<Tensor, 3> empty_gradients(const std::array<Tensor, 3>& qkv, const Shape& batch) {
+  const Tensor& q = qkv[0];
+  const int heads = q.dims() - 3;
+  if (heads >= 0 && q.dtype() == dtype_of<T> && leading(q) == batch) {
+    if (const Tensor whole = detail::side_by_side(qkv, heads); whole.defined()) {
+      const std::vector<Tensor> parts = split(empty_like(whole), q.size(heads), heads);
+      if (parts.size() == 3 && leading(qkv[1]) == batch && leading(qkv[2]) == batch)
+        return {parts[0], parts[1], parts[2]};
+    }
+  }
+  const auto apart = [&](const Tensor& x) {
+    return empty_heads(with_matrix(batch, x.size(-2), x.size(-1)), dtype_of<T>);
+  };
+  return {apart(qkv[0]), apart(qkv[1]), apart(qkv[2])};
 }
 
 // The element offset of each matrix of a batch.
@@ -311,24 +331,23 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Attention
             prepared](const Tensor& g, Gradients& grads) {
              constexpr const char* op = "scaled_dot_product_attention";
              mask.get(op);
-             const std::array<const Tensor*, 3> given = {&q.get(op), &k.get(op), &v.get(op)};
-             const Attention<T> again(prepared(*given[0]), prepared(*given[1]), prepared(*given[2]),
+             const std::array<Tensor, 3> given = {q.get(op), k.get(op), v.get(op)};
+             const Attention<T> again(prepared(given[0]), prepared(given[1]), prepared(given[2]),
                                       expanded, key);
+             const std::array<Tensor, 3> room = empty_gradients<T>(given, batch);
              std::array<Tensor, 4> wide_gradients;
              for (size_t i = 0; i < 3; ++i) {
-               if (!grads.wants(i)) continue;
-               wide_gradients[i] = empty_heads(
-                   with_matrix(batch, given[i]->size(-2), given[i]->size(-1)), dtype_of<T>);
+               if (grads.wants(i)) wide_gradients[i] = room[i];
              }
              if (grads.wants(3)) {
-               wide_gradients[3] = empty(with_matrix(batch, given[0]->size(-2), given[1]->size(-2)),
+               wide_gradients[3] = empty(with_matrix(batch, given[0].size(-2), given[1].size(-2)),
                                          {.dtype = dtype_of<T>});
              }
              again.backward(to(g, dtype_of<T>), lse, wide_gradients[0], wide_gradients[1],
                             wide_gradients[2], wide_gradients[3]);
              for (size_t i = 0; i < 4; ++i) {
                if (!grads.wants(i)) continue;
-               const Tensor& of = i < 3 ? *given[i] : mask.get(op);
+               const Tensor& of = i < 3 ? given[i] : mask.get(op);
                grads.set(i, detail::to_input(wide_gradients[i], of.shape(), of.dtype()));
              }
            });
