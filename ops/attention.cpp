@@ -42,8 +42,8 @@ Tensor empty_heads(const Shape& shape, DType dtype) {
       {stored.strides()[0], stored.strides()[2], stored.strides()[1], stored.strides()[3]});
 }
 
-// Uninitialised tensors for gradients of dtype T. Where q, k and v lie side by side, as parts of one
-// product do, so do they.
+// Uninitialised tensors for gradients of dtype T. Where q, k and v lie side by side, as parts of
+// one product do, so do they.
 template <class T>
 std::array<Tensor, 3> empty_gradients(const std::array<Tensor, 3>& qkv, const Shape& batch) {
   const Tensor& q = qkv[0];
@@ -116,8 +116,8 @@ class Attention {
         depth_(q.size(-1)),
         width_(v.size(-1)),
         heads_(leading(q).numel()),
-        block_(std::max<int64_t>(options.causal ? std::max(kLeastBlock, queries_ / 8) : queries_,
-                                 1)) {
+        block_(
+            std::max<int64_t>(options.causal ? std::max(kLeastBlock, queries_ / 8) : queries_, 1)) {
     const double depth = std::max<double>(static_cast<double>(depth_), 1);
     scale_ = static_cast<T>(options.scale != 0 ? options.scale : 1 / std::sqrt(depth));
   }
@@ -175,10 +175,10 @@ class Attention {
           product(rows, columns, width_, g.at(head) + from * g.row, g.row, g.col, v_.at(head),
                   v_.col, v_.row, slopes.row(from), keys_, 1);
           for (int64_t query = from; query < from + rows; ++query) {
-            slope_row(head, query, columns, lse.data<T>()[head * queries_ + query],
-                      weights.row(query), slopes.row(query),
-                      dmask.defined() ? dmask.data<T>() + (head * queries_ + query) * keys_
-                                      : nullptr);
+            slope_row(
+                head, query, columns, lse.data<T>()[head * queries_ + query], weights.row(query),
+                slopes.row(query),
+                dmask.defined() ? dmask.data<T>() + (head * queries_ + query) * keys_ : nullptr);
           }
           if (dq.defined()) {
             const Heads<T> to(dq);
@@ -213,15 +213,16 @@ class Attention {
                          .c_col = c_col});
   }
 
-  // The first keys, those that a query may see if the order alone decides; the others' weights are 0.
+  // The first keys, those that a query may see if the order alone decides; the others' weights are
+  // 0.
   int64_t keys_seen(int64_t query) const {
     return options_.causal ? std::min(query + 1, keys_) : keys_;
   }
 
   // q kᵀ for the queries from … from + rows and the first `columns` keys.
   void scores(int64_t head, int64_t from, int64_t rows, int64_t columns, T* to) const {
-    product(rows, columns, depth_, q_.at(head) + from * q_.row, q_.row, q_.col, k_.at(head),
-            k_.col, k_.row, to, keys_, 1);
+    product(rows, columns, depth_, q_.at(head) + from * q_.row, q_.row, q_.col, k_.at(head), k_.col,
+            k_.row, to, keys_, 1);
   }
 
   // Scales a query's scores and applies the mask: -inf where it may not look.
@@ -244,8 +245,9 @@ class Attention {
     }
   }
 
-  // From a query's scores and its gradient d of the weights: its weights as they were applied, and the
-  // slopes of its products, weight · (d - Σ weight d) · scale. `plain` gets them without the scale.
+  // From a query's scores and its gradient d of the weights: its weights as they were applied, and
+  // the slopes of its products, weight · (d - Σ weight d) · scale. `plain` gets them without the
+  // scale.
   void slope_row(int64_t head, int64_t query, int64_t columns, T normaliser, T* weights, T* slopes,
                  T* plain) const {
     const int64_t seen = normaliser == kNone ? 0 : keys_seen(query);
@@ -294,7 +296,8 @@ class Attention {
     const auto keep = static_cast<T>(options_.dropout < 1 ? 1 / (1 - options_.dropout) : 0);
     const auto threshold = static_cast<float>(options_.dropout);
     std::vector<float> draws(static_cast<size_t>(seen));
-    fill_uniform(key_, static_cast<uint64_t>((head * queries_ + query) * keys_), draws.data(), seen);
+    fill_uniform(key_, static_cast<uint64_t>((head * queries_ + query) * keys_), draws.data(),
+                 seen);
     for (int64_t j = 0; j < seen; ++j)
       row[j] *= draws[static_cast<size_t>(j)] >= threshold ? keep : T(0);
   }

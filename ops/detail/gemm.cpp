@@ -74,7 +74,7 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kWidth = 2 * kLanes<T>;  // columns of a panel
+  static constexpr int64_t kWidth = 2 * kLanes<T>;                        // columns of a panel
   static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));  // of the caches
   static_assert(kTaskColumns % kWidth == 0);
 
@@ -141,7 +141,8 @@ class Product {
       for (int64_t i = 0; i < tiles; ++i) {
         const int64_t first = rows * i / tiles;
         const int64_t height = rows * (i + 1) / tiles - first;
-        if (g_.a_col == 1 && i + 1 < tiles)  // short rows far apart: nothing else fetches them ahead
+        if (g_.a_col == 1 &&
+            i + 1 < tiles)  // short rows far apart: nothing else fetches them ahead
           fetch_rows(row + first + height, rows * (i + 2) / tiles - first - height, from + p, step);
         tile::interleave(a + first * g_.a_row + p * g_.a_col, g_.a_row, g_.a_col, height,
                          std::min(step, depth - p),

@@ -80,9 +80,9 @@ inline V fma(V a, V b, V c) {
 }
 #endif
 
-// sum = left * right + sum. The instruction is spelt out so that the operands stay in registers: left to
-// itself, the compiler loads `right` from memory for each use and moves sums about, and then loads and
-// moves set the pace, not multiply-adds.
+// sum = left * right + sum. The instruction is spelt out so that the operands stay in registers:
+// left to itself, the compiler loads `right` from memory for each use and moves sums about, and
+// then loads and moves set the pace, not multiply-adds.
 template <class V>
 inline void add_product(V& sum, V left, V right) {
 #if defined(__AVX512F__) || defined(__FMA__)
@@ -138,8 +138,8 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
       sums[i][v] = Vector<T>{};
   }
   // Products p of the sums; `row` is A's step from row to row.
-  const auto step = [&](const T* left_at, int64_t row,
-                        const T* right_at) __attribute__((always_inline)) {
+  const auto step = [&](const T* left_at, int64_t row, const T* right_at)
+      __attribute__((always_inline)) {
     if constexpr (Rows >= Wide) {
       Vector<T> right[Wide];
 #pragma GCC unroll 8

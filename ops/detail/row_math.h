@@ -40,8 +40,8 @@ T sum_lanes(functors::Packet<T> packet) {
   return lanes[0];
 }
 
-// What exponents of a row are shifted by: the largest x, or 0 where that is infinite or no number, so
-// that these make their way through. -inf where every x is.
+// What exponents of a row are shifted by: the largest x, or 0 where that is infinite or no number,
+// so that these make their way through. -inf where every x is.
 template <class T>
 T exp_shift(const T* x, int64_t count) {
   using functors::Packet;

@@ -171,7 +171,8 @@ TEST(Views, GradientsOfPartsArePutTogether) {
   apart[1] = contiguous(apart[1]);
   EXPECT_FALSE(detail::side_by_side(apart, 1).defined());
   EXPECT_FALSE(detail::side_by_side(std::vector<Tensor>{beside[1], beside[0]}, 1).defined());
-  EXPECT_FALSE(detail::side_by_side(std::vector<Tensor>{beside[0], beside[1]}, 1).defined());  // gaps
+  EXPECT_FALSE(
+      detail::side_by_side(std::vector<Tensor>{beside[0], beside[1]}, 1).defined());  // gaps
 
   const auto gradient = [&](const std::vector<Tensor>& gradients) {
     const Tensor x = leaf({3, 6});
