@@ -26,11 +26,13 @@ Tensor MultiheadAttention::forward(const Tensor& x, const Tensor& mask) {
              "], got ", x.shape());
   const int64_t batch = x.size(0);
   const int64_t length = x.size(1);
-  // [N, T, 3, heads, width / heads] → [3, N, heads, T, width / heads]
-  const Tensor parts =
-      permute(reshape(qkv(x), {batch, length, 3, heads_, width / heads_}), {2, 0, 3, 1, 4});
+  // [N, T, 3 width] → three of [N, heads, T, width / heads]
+  const std::vector<Tensor> parts = split(qkv(x), width, 2);
+  const auto by_head = [&](const Tensor& part) {
+    return transpose(reshape(part, {batch, length, heads_, width / heads_}), 1, 2);
+  };
   const Tensor heads = scaled_dot_product_attention(
-      select(parts, 0, 0), select(parts, 0, 1), select(parts, 0, 2),
+      by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
       {.mask = mask, .causal = options_.causal, .dropout = training() ? options_.dropout : 0});
   return out(reshape(transpose(heads, 1, 2), {batch, length, width}));
 }

@@ -3,6 +3,7 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/detail/elementwise.h"
+#include "ops/detail/parts.h"
 #include "ops/reduce.h"
 
 #include <algorithm>
@@ -70,7 +71,48 @@ int checked_dim(const char* op, const Tensor& x, int64_t dim) {
   return wrap_dim(dim, x.dims(), op);
 }
 
+// The gradient of a tensor from those of its parts, of which some may be undefined.
+Tensor put_together(std::span<const Tensor> gradients, const Tensor& like,
+                    const std::vector<int64_t>& sizes, int dim) {
+  if (const Tensor whole = detail::side_by_side(gradients, dim); whole.defined()) return whole;
+  const Tensor whole = like.is_dense() ? empty_like(like) : empty(like.shape(), like.options());
+  int64_t start = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Tensor part = narrow(whole, dim, start, sizes[i]);
+    start += sizes[i];
+    if (gradients[i].defined()) {
+      copy_(part, gradients[i]);
+    } else {
+      zero_(part);
+    }
+  }
+  return whole;
+}
+
 }  // namespace
+
+namespace detail {
+
+Tensor side_by_side(std::span<const Tensor> parts, int dim) {
+  if (parts.empty() || !parts[0].defined()) return {};
+  const Tensor& first = parts[0];
+  Shape shape = first.shape();
+  shape[dim] = 0;
+  for (const Tensor& part : parts) {
+    if (!part.defined() || part.storage() != first.storage() || part.dtype() != first.dtype() ||
+        part.dims() != first.dims() || part.strides() != first.strides() ||
+        part.raw() - first.raw() != shape[dim] * first.strides()[dim] * size_of(first.dtype()))
+      return {};
+    for (int d = 0; d < first.dims(); ++d) {
+      if (d != dim && part.shape()[d] != first.shape()[d]) return {};
+    }
+    shape[dim] += part.shape()[dim];
+  }
+  const Tensor whole = alias(first, shape, first.strides());
+  return whole.is_dense() ? whole : Tensor();
+}
+
+}  // namespace detail
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
   detail::check_defined("reshape", x);
@@ -263,11 +305,20 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   }
   WEFT_CHECK(total == x.shape()[along], "split", "expected sizes that add up to ", x.shape()[along],
              " for dim ", along, " of ", x.shape(), ", got ", total);
+  if (sizes.size() == 1) return {x};
   std::vector<Tensor> parts;
   int64_t start = 0;
   for (const int64_t size : sizes) {
-    parts.push_back(narrow(x, along, start, size));
+    Shape shape = x.shape();
+    shape[along] = size;
+    parts.push_back(alias(x, shape, x.strides(), size > 0 ? start * x.strides()[along] : 0));
     start += size;
+  }
+  if (!parts.empty() && recording(x)) {
+    record("split", parts, inputs(std::span(&x, 1)),
+           [like = x.detach(), sizes, along](std::span<const Tensor> g, Gradients& to) {
+             to.set(0, put_together(g, like, sizes, along));
+           });
   }
   return parts;
 }
@@ -277,11 +328,10 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const int64_t whole = x.shape()[along];
   WEFT_CHECK(size > 0 || (size == 0 && whole == 0), "split",
              "expected a part size of at least 1, got ", size);
-  std::vector<Tensor> parts;
-  for (int64_t start = 0; start < whole || parts.empty(); start += size) {
-    parts.push_back(narrow(x, along, start, std::min(size, whole - start)));
-  }
-  return parts;
+  std::vector<int64_t> sizes;
+  for (int64_t start = 0; start < whole || sizes.empty(); start += size)
+    sizes.push_back(std::min(size, whole - start));
+  return split(x, sizes, along);
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t dim) {

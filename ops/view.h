@@ -35,7 +35,8 @@ Tensor squeeze(const Tensor& x, int64_t dim);
 Tensor unsqueeze(const Tensor& x, int64_t dim);
 
 // Parts along dim: of the given sizes, which add up to it; of `size` each, the last one shorter; or
-// at most `count` of equal size, the last one shorter.
+// at most `count` of equal size, the last one shorter. The gradient is put together in one pass, or
+// in none where the parts' gradients lie side by side as the parts do.
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t dim = 0);

@@ -74,7 +74,8 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kWidth = 2 * kLanes<T>;  // columns of a panel
+  static constexpr int64_t kWidth = 2 * kLanes<T>;                        // columns of a panel
+  static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));  // of the caches
   static_assert(kTaskColumns % kWidth == 0);
 
   int64_t panel_columns(int64_t panel) const { return std::min(kWidth, g_.n - panel * kWidth); }
@@ -140,10 +141,20 @@ class Product {
       for (int64_t i = 0; i < tiles; ++i) {
         const int64_t first = rows * i / tiles;
         const int64_t height = rows * (i + 1) / tiles - first;
+        if (g_.a_col == 1 &&
+            i + 1 < tiles)  // short rows far apart: nothing else fetches them ahead
+          fetch_rows(row + first + height, rows * (i + 2) / tiles - first - height, from + p, step);
         tile::interleave(a + first * g_.a_row + p * g_.a_col, g_.a_row, g_.a_col, height,
                          std::min(step, depth - p),
                          to + first * depth + i * kLanes<T> + p * height);
       }
+    }
+  }
+  // Rows [row, row + rows) of A, `length` from `column` on.
+  void fetch_rows(int64_t row, int64_t rows, int64_t column, int64_t length) const {
+    for (const int64_t end = row + rows; row < end; ++row) {
+      for (int64_t i = 0; i < length; i += kLine)
+        __builtin_prefetch(g_.a + row * g_.a_row + column + i);
     }
   }
   // A tile's rows and a vector more, which packing may write to.
@@ -215,7 +226,6 @@ class Product {
 
   // The share of the next panel that goes with tile i of a strip.
   static void fetch_ahead(const Strip& strip, int64_t i, int64_t tiles) {
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
     const int64_t lines = strip.depth * kWidth / kLine;
     for (int64_t line = lines * i / tiles; line < lines * (i + 1) / tiles; ++line)
       __builtin_prefetch(strip.next + line * kLine);

@@ -80,6 +80,25 @@ inline V fma(V a, V b, V c) {
 }
 #endif
 
+// sum = left * right + sum. The instruction is spelt out so that the operands stay in registers:
+// left to itself, the compiler loads `right` from memory for each use and moves sums about, and
+// then loads and moves set the pace, not multiply-adds.
+template <class V>
+inline void add_product(V& sum, V left, V right) {
+#if defined(__AVX512F__) || defined(__FMA__)
+  if constexpr (sizeof(sum[0]) == 4) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
+  } else {
+    asm("vfmadd231pd %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
+  }
+#else
+  sum = fma(left, right, sum);
+#endif
+}
+
+// Products between two looks at the end of the sum.
+inline constexpr int kUnrolled = 4;
+
 // Where a finished tile goes.
 template <class T>
 struct Target {
@@ -118,30 +137,32 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
     for (int v = 0; v < Wide; ++v)
       sums[i][v] = Vector<T>{};
   }
-  const auto step = [&](int64_t row) __attribute__((always_inline)) {
+  // Products p of the sums; `row` is A's step from row to row.
+  const auto step = [&](const T* left_at, int64_t row, const T* right_at)
+      __attribute__((always_inline)) {
     if constexpr (Rows >= Wide) {
       Vector<T> right[Wide];
 #pragma GCC unroll 8
       for (int v = 0; v < Wide; ++v)
-        right[v] = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
+        right[v] = load(right_at + v / 2 * b_panel + v % 2 * kLanes<T>);
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
-        const Vector<T> left = repeat(a[i * row]);
+        const Vector<T> left = repeat(left_at[i * row]);
 #pragma GCC unroll 8
         for (int v = 0; v < Wide; ++v)
-          sums[i][v] = fma(left, right[v], sums[i][v]);
+          add_product(sums[i][v], left, right[v]);
       }
     } else {  // the fewer registers are held by A
       Vector<T> left[Rows];
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i)
-        left[i] = repeat(a[i * row]);
+        left[i] = repeat(left_at[i * row]);
 #pragma GCC unroll 8
       for (int v = 0; v < Wide; ++v) {
-        const Vector<T> right = load(b + v / 2 * b_panel + v % 2 * kLanes<T>);
+        const Vector<T> right = load(right_at + v / 2 * b_panel + v % 2 * kLanes<T>);
 #pragma GCC unroll 12
         for (int i = 0; i < Rows; ++i)
-          sums[i][v] = fma(left[i], right, sums[i][v]);
+          add_product(sums[i][v], left[i], right);
       }
     }
   };
@@ -150,13 +171,17 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
     for (int i = 0; i < Rows; ++i)
       __builtin_prefetch(to.c + i * to.row, 1);
   }
-  if (a_row == 1 && a_col == Rows) {  // packed: the steps are constants
-    for (int64_t p = 0; p < k; ++p, a += Rows, b += b_row)
-      step(1);
-  } else {
-    for (int64_t p = 0; p < k; ++p, a += a_col, b += b_row)
-      step(a_row);
+  constexpr int64_t kPanelRow = (Wide == 1 ? 1 : 2) * kLanes<T>;
+  int64_t p = 0;
+  if (a_row == 1 && a_col == Rows && b_row == kPanelRow) {  // packed: the steps are constants
+    for (; p + kUnrolled <= k; p += kUnrolled, a += kUnrolled * Rows, b += kUnrolled * kPanelRow) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnrolled; ++u)
+        step(a + u * Rows, 1, b + u * kPanelRow);
+    }
   }
+  for (; p < k; ++p, a += a_col, b += b_row)
+    step(a, a_row, b);
   constexpr int kColumns = Wide * kLanes<T>;
   if (to.col != 1 || to.columns != kColumns || (to.bias && to.bias_col != 1)) {
     alignas(kVectorBytes) T values[Rows * kColumns];

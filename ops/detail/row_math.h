@@ -40,10 +40,10 @@ T sum_lanes(functors::Packet<T> packet) {
   return lanes[0];
 }
 
-// log Σ exp(x), shifted by the largest x. -inf where every x is; infinities and NaN make their way
-// through.
+// What exponents of a row are shifted by: the largest x, or 0 where that is infinite or no number,
+// so that these make their way through. -inf where every x is.
 template <class T>
-T log_sum_exp(const T* x, int64_t count) {
+T exp_shift(const T* x, int64_t count) {
   using functors::Packet;
   constexpr int64_t lanes = functors::kLanes<T>;
   constexpr T lowest = -std::numeric_limits<T>::infinity();
@@ -55,15 +55,35 @@ T log_sum_exp(const T* x, int64_t count) {
   T most = high[0];
   for (int64_t i = 1; i < lanes; ++i)
     most = high[i] > most ? high[i] : most;
-  if (!std::isfinite(most)) {
-    if (most == lowest && std::none_of(x, x + count, [](T v) { return std::isnan(v); }))
-      return lowest;
-    most = 0;
+  if (std::isfinite(most)) return most;
+  const bool nothing =
+      most == lowest && std::none_of(x, x + count, [](T v) { return std::isnan(v); });
+  return nothing ? lowest : T(0);
+}
+
+// log Σ exp(x); -inf where every x is.
+template <class T>
+T log_sum_exp(const T* x, int64_t count) {
+  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  const T shift = exp_shift(x, count);
+  if (shift == lowest) return lowest;
+  functors::Packet<T> sums{};
+  for (int64_t at = 0; at < count; at += functors::kLanes<T>)
+    sums += functors::exp(row_packet(x, at, count, lowest) - shift);
+  return shift + std::log(sum_lanes<T>(sums));
+}
+
+// x[i] = exp(x[i] - shift); returns their sum.
+template <class T>
+T exp_and_sum_row(T* x, T shift, int64_t count) {
+  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  functors::Packet<T> sums{};
+  for (int64_t at = 0; at < count; at += functors::kLanes<T>) {
+    const functors::Packet<T> e = functors::exp(row_packet(x, at, count, lowest) - shift);
+    store_row_packet<T>(x, at, count, e);
+    sums += e;
   }
-  Packet<T> sums{};
-  for (int64_t at = 0; at < count; at += lanes)
-    sums += functors::exp(row_packet(x, at, count, lowest) - most);
-  return most + std::log(sum_lanes<T>(sums));
+  return sum_lanes<T>(sums);
 }
 
 // out[i] = scale · exp(x[i] - shift); out may be x.

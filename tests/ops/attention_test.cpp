@@ -103,6 +103,44 @@ TEST(Attention, Gradcheck) {
       "");
 }
 
+// True on and below the diagonal.
+Tensor lower_triangle(int64_t rows, int64_t columns) {
+  std::vector<int64_t> looks(static_cast<size_t>(rows * columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j)
+      looks[static_cast<size_t>(i * columns + j)] = j <= i;
+  }
+  return to(from_values(looks, {rows, columns}), boolean);
+}
+
+// More queries than a block has; q, k and v as parts of one product, and apart.
+TEST(Attention, BlocksOfQueries) {
+  const int64_t length = 150;
+  const Tensor whole = leaf({2, length, 3 * 8}, 1);
+  const auto head = [&](const Tensor& x) { return transpose(reshape(x, {2, length, 2, 4}), 1, 2); };
+  const Tensor looks = lower_triangle(length, length);
+  const Tensor g = test::normal({2, 2, length, 4}, 2);
+  const auto gradient = [&](const AttentionOptions& options, bool apart) {
+    whole.set_grad(Tensor());
+    std::vector<Tensor> parts = split(whole, 8, 2);
+    if (apart) parts[1] = parts[1] * 1;
+    backward(scaled_dot_product_attention(head(parts[0]), head(parts[1]), head(parts[2]), options),
+             g);
+    return clone(whole.grad());
+  };
+  const Tensor causal = gradient({.causal = true}, false);
+  test::expect_near(causal, gradient({.mask = looks}, true), 1e-13);
+  test::expect_near(causal, gradient({.causal = true}, true), 0);
+  // Fewer keys than queries, and more.
+  for (const int64_t keys : {70, 200}) {
+    const Tensor kv = test::normal({2, 2, keys, 4}, 3);
+    const Tensor q = test::normal({2, 2, length, 4}, 4);
+    const Tensor sees = lower_triangle(length, keys);
+    test::expect_near(scaled_dot_product_attention(q, kv, kv, {.causal = true}),
+                      scaled_dot_product_attention(q, kv, kv, {.mask = sees}), 1e-13);
+  }
+}
+
 TEST(Attention, SixteenBitAndThreads) {
   const Tensor q = test::normal({3, 4, 33, 16}, 1, f32);
   const Tensor half = scaled_dot_product_attention(to(q, bf16), to(q, bf16), to(q, bf16));

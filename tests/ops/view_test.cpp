@@ -5,6 +5,7 @@
 #include "autograd/gradcheck.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
+#include "ops/detail/parts.h"
 #include "ops/reduce.h"
 #include "tests/support/tensors.h"
 
@@ -157,6 +158,33 @@ TEST(Split, CutsIntoParts) {
   EXPECT_THROW(split(x, std::vector<int64_t>{7, -2}, 1), Error);
   EXPECT_THROW(split(x, 0, 1), Error);
   EXPECT_THROW(chunk(x, 0, 1), Error);
+}
+
+TEST(Views, GradientsOfPartsArePutTogether) {
+  const Tensor whole = test::normal({3, 6}, 5);
+  const auto beside = split(whole, std::vector<int64_t>{1, 3, 2}, 1);
+  EXPECT_EQ(detail::side_by_side(beside, 1).raw(), whole.raw());
+  EXPECT_EQ(detail::side_by_side(beside, 1).strides(), whole.strides());
+  std::vector<Tensor> apart = beside;
+  apart[1] = contiguous(apart[1]);
+  EXPECT_FALSE(detail::side_by_side(apart, 1).defined());
+  EXPECT_FALSE(detail::side_by_side(std::vector<Tensor>{beside[1], beside[0]}, 1).defined());
+  EXPECT_FALSE(
+      detail::side_by_side(std::vector<Tensor>{beside[0], beside[1]}, 1).defined());  // gaps
+
+  const auto gradient = [&](const std::vector<Tensor>& gradients) {
+    const Tensor x = leaf({3, 6});
+    backward(split(x, std::vector<int64_t>{1, 3, 2}, 1), gradients);
+    return x.grad().to_vector<double>();
+  };
+  EXPECT_EQ(gradient(beside), whole.to_vector<double>());
+  EXPECT_EQ(gradient(apart), whole.to_vector<double>());
+
+  const Tensor x = leaf({3, 6});  // a part that nothing came of
+  backward(split(x, 3, 1)[1], narrow(whole, 1, 0, 3));
+  EXPECT_EQ(narrow(x.grad(), 1, 0, 3).to_vector<double>(), std::vector<double>(9));
+  EXPECT_EQ(narrow(x.grad(), 1, 3, 3).to_vector<double>(),
+            narrow(whole, 1, 0, 3).to_vector<double>());
 }
 
 TEST(Views, WritesShowThrough) {
