@@ -46,7 +46,7 @@ TEST(CheckpointDamage, EveryChangedByteIsFoundAndNamed) {
   size_t flips = 0;
   for (const std::string& name : dist::local_storage()->list(checkpoint)) {
     const std::string path = checkpoint + "/" + name;
-    const std::string whole = bytes_of(path);
+    const std::string whole = file_bytes(path);
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     const auto put = [&](size_t at, char byte) {
       file.seekp(static_cast<std::streamoff>(at));
@@ -76,7 +76,7 @@ TEST(CheckpointDamage, EveryCutAndAddedByteIsFoundAndNamed) {
   const std::string checkpoint = directory / "step-00000001";
   for (const std::string& name : dist::local_storage()->list(checkpoint)) {
     const std::string path = checkpoint + "/" + name;
-    const std::string whole = bytes_of(path);
+    const std::string whole = file_bytes(path);
     for (size_t length = whole.size(); length-- > 0;) {
       std::filesystem::resize_file(path, length);
       const auto damage = damage_of(checkpoint);

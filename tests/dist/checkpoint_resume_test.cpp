@@ -36,7 +36,7 @@ template <class F>
 void for_each_damage(const std::string& checkpoint, size_t stride, const F& damaged) {
   for (const std::string& name : dist::local_storage()->list(checkpoint)) {
     const std::string path = checkpoint + "/" + name;
-    const std::string whole = bytes_of(path);
+    const std::string whole = file_bytes(path);
     {
       // In place, and the file shorter and shorter: files that are written anew go to the disk.
       std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
@@ -129,7 +129,7 @@ TEST(CheckpointDamage, ResumeTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   const TemporaryDirectory directory;
   save_small(directory.path(), {1, 2, 3});
   const auto flip = [&](const std::string& name, size_t from_end) {
-    std::string bytes = bytes_of(directory / name);
+    std::string bytes = file_bytes(directory / name);
     bytes[bytes.size() - from_end] ^= 4;
     write_bytes(directory / name, bytes);
   };

@@ -46,7 +46,7 @@ inline void save_small(const std::string& directory, std::initializer_list<int64
   });
 }
 
-inline std::string bytes_of(const std::string& path) {
+inline std::string file_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
