@@ -53,19 +53,6 @@ void* system_allocate(int64_t bytes) {
   return block;
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT_ASAN 1
-#endif
-#endif
-#ifdef WEFT_ASAN
-constexpr bool kCaching = false;  // a reused block would hide a use after free from the sanitizer
-#else
-constexpr bool kCaching = true;
-#endif
-
 // Free blocks shared by all threads.
 class CentralCache {
  public:

@@ -16,7 +16,6 @@
 namespace weft::dist {
 namespace {
 
-constexpr int64_t kMostProcesses = 1 << 20;
 constexpr size_t kLongestJob = 64;
 
 // The variables of one launcher.
@@ -145,8 +144,7 @@ std::optional<int> local_size_of(const EnvironmentReader& reader, const Launcher
     for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
       const char* list = reader.text(name);
       if (!list) continue;
-      const auto count =
-          of_host(list, reader.number("SLURM_NODEID", 0, kMostProcesses).value_or(0));
+      const auto count = of_host(list, reader.number("SLURM_NODEID", 0, kMostRanks).value_or(0));
       WEFT_CHECK(count, "environment", "expected ", name,
                  " to count the tasks of host SLURM_NODEID, got '", list, "' for ",
                  reader.shown("SLURM_NODEID"));
@@ -154,23 +152,22 @@ std::optional<int> local_size_of(const EnvironmentReader& reader, const Launcher
     }
     return std::nullopt;
   }
-  return reader.number(launcher.local_size, 1, kMostProcesses);
+  return reader.number(launcher.local_size, 1, kMostRanks);
 }
 
 // What one launcher says; nothing if it has not spoken.
 std::optional<RankEnvironment> ask(const EnvironmentReader& reader, const Launcher& launcher) {
   if (is_slurm(launcher) && !in_slurm_step(reader)) return std::nullopt;
   const bool of_step = is_slurm(launcher) && reader.text("SLURM_STEP_NUM_TASKS");
-  const auto rank = reader.number(launcher.rank, 0, kMostProcesses - 1);
-  const auto size =
-      reader.number(of_step ? "SLURM_STEP_NUM_TASKS" : launcher.size, 1, kMostProcesses);
+  const auto rank = reader.number(launcher.rank, 0, kMostRanks - 1);
+  const auto size = reader.number(of_step ? "SLURM_STEP_NUM_TASKS" : launcher.size, 1, kMostRanks);
   if (!rank && !size) return std::nullopt;
   WEFT_CHECK(rank && size, "environment", "expected both ", launcher.rank, " and ", launcher.size,
              ", got ", reader.shown(launcher.rank), " and ", reader.shown(launcher.size));
   WEFT_CHECK(*rank < *size, "environment", "expected ", launcher.rank, " to be less than ",
              launcher.size, ", got rank ", *rank, " of ", *size);
 
-  const auto local_rank = reader.number(launcher.local_rank, 0, kMostProcesses - 1);
+  const auto local_rank = reader.number(launcher.local_rank, 0, kMostRanks - 1);
   const auto local_size = local_size_of(reader, launcher);
   RankEnvironment is;
   is.launcher = launcher.name;

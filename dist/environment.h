@@ -30,10 +30,14 @@
 
 #include "core/error.h"
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 namespace weft::dist {
+
+// More than any job has: a larger number of ranks is a mistake.
+inline constexpr int64_t kMostRanks = 1 << 20;
 
 // As std::getenv: null where there is none.
 using GetEnvironment = std::function<const char*(const char* name)>;

@@ -19,8 +19,6 @@
 namespace weft::dist {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
-
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 bool runs(const std::string& path) {

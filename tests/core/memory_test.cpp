@@ -18,19 +18,6 @@ namespace {
 
 using test::error_of;
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT_ASAN 1
-#endif
-#endif
-#ifdef WEFT_ASAN
-constexpr bool kCaching = false;
-#else
-constexpr bool kCaching = true;
-#endif
-
 bool is_aligned(const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kAlignment == 0;
 }
