@@ -1,5 +1,6 @@
 #include "nn/norm.h"
 
+#include "autograd/recompute.h"
 #include "nn/detail/make.h"
 #include "nn/init.h"
 #include "ops/norm.h"
@@ -39,9 +40,13 @@ Tensor BatchNorm::normalise(const Tensor& x, bool relu, const Tensor& residual) 
   const BatchNormOptions how{.training = training() || !running_mean.defined(),
                              .momentum = options_.momentum,
                              .eps = options_.eps};
-  Tensor out = relu ? batch_norm_relu(x, weight, bias, running_mean, running_var, how, residual)
-                    : batch_norm(x, weight, bias, running_mean, running_var, how);
-  if (training() && num_batches_tracked.defined()) {
+  // A batch that is gone through again in backward has been counted.
+  const bool counted = training() && recomputing();
+  const Tensor mean = counted ? Tensor() : running_mean;
+  const Tensor var = counted ? Tensor() : running_var;
+  Tensor out = relu ? batch_norm_relu(x, weight, bias, mean, var, how, residual)
+                    : batch_norm(x, weight, bias, mean, var, how);
+  if (training() && !counted && num_batches_tracked.defined()) {
     ++*num_batches_tracked.data<int64_t>();
     num_batches_tracked.bump_version();
   }

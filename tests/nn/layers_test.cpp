@@ -3,6 +3,7 @@
 #include "autograd/engine.h"
 #include "autograd/grad_mode.h"
 #include "autograd/gradcheck.h"
+#include "autograd/recompute.h"
 #include "nn/models/mnist.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 namespace weft {
@@ -219,6 +221,23 @@ TEST(Layers, DropoutDropsInTrainingOnly) {
   drop.eval();
   EXPECT_TRUE(drop(x).is_same(x));
   EXPECT_NE(error_of([] { nn::Dropout bad(1.5); }).find("[0, 1]"), std::string::npos);
+}
+
+TEST(Layers, BatchNormCountsABatchOnceThatIsRecomputed) {
+  const Tensor x = test::leaf({4, 3, 2, 2});
+  const auto state = [&](bool again, bool then_relu) {
+    nn::BatchNorm2d norm(3);
+    const auto f = [&](std::span<const Tensor> in) {
+      return then_relu ? norm.then_relu(in[0]) : norm(in[0]);
+    };
+    sum(again ? recompute(f, std::span(&x, 1)) : f(std::span(&x, 1))).backward();
+    std::vector<double> values = norm.running_mean.to_vector<double>();
+    for (const Tensor& more : {norm.running_var, to(norm.num_batches_tracked, f32)})
+      std::ranges::copy(more.to_vector<double>(), std::back_inserter(values));
+    return values;
+  };
+  for (const bool then_relu : {false, true})
+    EXPECT_EQ(state(true, then_relu), state(false, then_relu));
 }
 
 TEST(Layers, BatchNormTracksStatistics) {
