@@ -49,7 +49,9 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // The next batch; nothing at the end of the epoch, after which the next call begins the next
-  // epoch. What goes wrong in the background is thrown here.
+  // epoch. What goes wrong in the background is thrown here. Waits as long as the data set takes: a
+  // file system that does not answer holds this thread, and the destructor, until it does (under a
+  // dist::Trainer with several ranks the heartbeat ends such a run).
   std::optional<Batch> next();
 
   // Batches of a whole epoch.

@@ -1,4 +1,4 @@
-// What becomes of an image on its way into a batch: cut, resized, moved, turned, mirrored,
+// What becomes of an image on its way into a batch: cut, resized, turned, moved, mirrored,
 // recoloured, normalised, partly erased, in this order. Everything random in it is drawn from
 // (seed, epoch, sample) alone, so that pixels depend neither on threads nor on ranks nor on which
 // other samples share the batch; and each kind of draw has its own numbers, so that switching one

@@ -4,8 +4,8 @@
 // C++ exception thrown.
 #include "data/detail/jpeg.h"
 
-#include "core/error.h"
 #include "data/detail/colours.h"
+#include "data/detail/file.h"
 #include "data/detail/orientation.h"
 
 #include <algorithm>
@@ -50,6 +50,7 @@ struct JpegReader::State {
   int64_t channels = 3;
   bool inks = false;           // comes as cyan, magenta, yellow, black
   bool inks_inverted = false;  // as Adobe's programs write them
+  bool no_memory = false;      // why it has failed
   std::vector<uint8_t>* pixels = nullptr;
   int64_t stride = 0;  // of a row of pixels
   std::vector<uint8_t> ink_row;
@@ -73,6 +74,7 @@ struct JpegReader::State {
 void JpegReader::State::on_error(j_common_ptr common) {
   State& state = of(common);
   common->err->format_message(common, state.message.data());
+  state.no_memory = common->err->msg_code == JERR_OUT_OF_MEMORY;
   std::longjmp(state.back, 1);
 }
 
@@ -97,6 +99,7 @@ void JpegReader::State::on_progress(j_common_ptr common) {
   State& state = of(common);
   if (state.info.input_scan_number <= kMostScans) return;
   std::snprintf(state.message.data(), state.message.size(), "more than %d scans", kMostScans);
+  state.no_memory = false;
   std::longjmp(state.back, 1);
 }
 
@@ -207,7 +210,9 @@ void JpegReader::fail() const {
   const size_t left = state.info.src ? state.info.src->bytes_in_buffer : 0;
   const size_t at = state.bytes.size() - std::min(left, state.bytes.size());
   const std::string message = state.message.data();
+  const bool no_memory = state.no_memory;
   state.guarded(State::abort);
+  if (no_memory) throw OutOfResources(concat({"[", kJpeg, "] ", state.name, ": ", message}));
   throw_error(kJpeg,
               {state.name, " at byte ", at, ": expected a sound JPEG image, got '", message, "'"});
 }

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace weft::data::detail {
@@ -32,6 +33,31 @@ std::vector<std::string> split_names(const char* op, const std::string& file,
     text.remove_prefix(end + 1);
   }
   return names;
+}
+
+std::string plain_lines(const char* op, const std::string& file, std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::string plain;
+  plain.reserve(text.size());
+  int64_t lines = 0;
+  int64_t returns = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    ++lines;
+    if (line.ends_with('\r')) {
+      ++returns;
+      line.remove_suffix(1);
+    }
+    WEFT_CHECK(returns == 0 || returns == lines, op, file, " line ", lines,
+               ": expected a carriage return at the end of every line or of none, got ", returns,
+               " in ", lines, " lines");
+    plain += line;
+    if (end < text.size()) plain += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return plain;
 }
 
 }  // namespace weft::data::detail

@@ -14,4 +14,8 @@ std::string join_names(const char* op, const std::vector<std::string>& names);
 std::vector<std::string> split_names(const char* op, const std::string& file,
                                      std::string_view text);
 
+// The text without a byte-order mark, and without the carriage returns that end all of its lines.
+// Throws, naming `file` and line, where they end only some.
+std::string plain_lines(const char* op, const std::string& file, std::string_view text);
+
 }  // namespace weft::data::detail

@@ -1,8 +1,8 @@
 // libpng reports errors as libjpeg does: see jpeg.cpp, whose rules hold here, too.
 #include "data/detail/png.h"
 
-#include "core/error.h"
 #include "data/detail/colours.h"
+#include "data/detail/file.h"
 #include "data/detail/orientation.h"
 
 #include <png.h>
@@ -11,6 +11,7 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace weft::data::detail {
@@ -47,11 +48,14 @@ struct PngReader::State {
   int passes = 1;
   size_t row_bytes = 0;
   std::vector<uint8_t> rows;  // one, or all of an interlaced picture
+  bool no_memory = false;     // has been found while this file was read
   std::vector<uint8_t>* pixels = nullptr;
 
   static void on_error(png_structp png, png_const_charp message);
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep to, size_t count);
+  static png_voidp on_allocate(png_structp png, png_alloc_size_t bytes);
+  static void on_free(png_structp, png_voidp memory) { std::free(memory); }
 
   bool guarded(void (*step)(State&));
   static void create(State& state);
@@ -77,6 +81,12 @@ void PngReader::State::on_read(png_structp png, png_bytep to, size_t count) {
   state.at += count;
 }
 
+png_voidp PngReader::State::on_allocate(png_structp png, png_alloc_size_t bytes) {
+  void* memory = std::malloc(bytes);
+  if (!memory) static_cast<State*>(png_get_mem_ptr(png))->no_memory = true;
+  return memory;
+}
+
 bool PngReader::State::guarded(void (*step)(State&)) {
   if (setjmp(back) != 0) return false;
   step(*this);
@@ -84,7 +94,9 @@ bool PngReader::State::guarded(void (*step)(State&)) {
 }
 
 void PngReader::State::create(State& state) {
-  state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, on_error, on_warning);
+  state.no_memory = false;
+  state.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &state, on_error, on_warning, &state,
+                                       on_allocate, on_free);
   if (state.png) state.info = png_create_info_struct(state.png);
 }
 
@@ -163,6 +175,8 @@ PngReader::~PngReader() {
 void PngReader::fail() const {
   State& state = *state_;
   state.close();
+  if (state.no_memory)
+    throw OutOfResources(concat({"[", kPng, "] ", state.name, ": ", state.message.data()}));
   throw_error(kPng, {state.name, " at byte ", state.at, ": expected a sound PNG image, got '",
                      state.message.data(), "'"});
 }
