@@ -4,6 +4,7 @@
 #include "core/tensor.h"
 
 #include <span>
+#include <string>
 
 namespace weft::data {
 
@@ -36,6 +37,10 @@ class Dataset {
   virtual int64_t targets_of(int64_t /*index*/) const { return 1; }
   // Shape of one input.
   virtual Shape sample_shape() const = 0;
+  // What tells these samples from others of the same number and shape, for people to read: the same
+  // wherever the same samples come in the same order, other where labels or files differ. Empty:
+  // not known.
+  virtual std::string identity() const { return {}; }
   // Fills a new batch of `rows` rows with the samples of `indices`, in that order; rows beyond them
   // are zero. Expects indices in [0, size()).
   virtual Batch gather(std::span<const int64_t> indices, int64_t rows,

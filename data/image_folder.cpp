@@ -1,5 +1,6 @@
 #include "data/image_folder.h"
 
+#include "core/crc32c.h"
 #include "data/detail/batches.h"
 #include "data/detail/file.h"
 #include "data/detail/file_writer.h"
@@ -14,6 +15,13 @@
 #include <mutex>
 
 namespace weft::data {
+namespace {
+
+// No sound image has a larger file: four channels of 16 bits a pixel, and what is told beside them.
+constexpr int64_t kBytesAPixel = 8;
+constexpr int64_t kOtherBytes = int64_t{64} << 20;
+
+}  // namespace
 
 struct ImageFolder::State final : RefCounted {
   State(const std::string& folder, const ImageOptions& images, const ImageFolderOptions& given)
@@ -46,7 +54,9 @@ struct ImageFolder::State final : RefCounted {
 
   void decode(Decoder& with, int64_t index, const EpochKey& key, float* out) const {
     const std::string name = concat({"sample ", index, ", ", path(index)});
-    detail::read_file(detail::kImageFolder, path(index), with.bytes);
+    detail::read_file(
+        detail::kImageFolder, path(index), with.bytes,
+        {.name = name, .most_bytes = kBytesAPixel * options.max_pixels + kOtherBytes});
     const detail::StoredImage image = with.reader.open(with.bytes, name, options.max_pixels);
     detail::Draws draws(key, index);
     const detail::Cut cut = transform.cut(image.height, image.width, draws);
@@ -132,6 +142,17 @@ std::vector<ImageFolder::Failure> ImageFolder::failures() const {
   return all;
 }
 
+std::string ImageFolder::identity() const {
+  const detail::FolderList& list = state_->list;
+  uint32_t crc = 0;
+  for (const std::string& name : list.classes)
+    crc = crc32c(name.c_str(), name.size() + 1, crc);
+  crc = crc32c(list.paths.data(), list.paths.size(), crc);
+  crc = crc32c(list.ends.data(), list.ends.size() * sizeof list.ends[0], crc);
+  return detail::identity_of("files", list.labels.data(), list.labels.size() * sizeof(int32_t),
+                             crc);
+}
+
 Batch ImageFolder::gather(std::span<const int64_t> indices, int64_t rows,
                           const EpochKey& key) const {
   detail::check_indices(indices, size());
@@ -148,6 +169,8 @@ Batch ImageFolder::gather(std::span<const int64_t> indices, int64_t rows,
       try {
         state.decode(*decoder, index, key, out);
       } catch (const OutOfMemory&) {
+        throw;
+      } catch (const detail::OutOfResources&) {
         throw;
       } catch (const Error& error) {
         if (state.options.bad_files == BadFile::fail) throw;
@@ -169,8 +192,9 @@ void save_classes(const std::string& path, const std::vector<std::string>& class
 
 std::vector<std::string> load_classes(const std::string& path) {
   const std::vector<std::byte> bytes = detail::read_file("load_classes", path);
-  auto names = detail::split_names("load_classes", path,
-                                   {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const std::string text = detail::plain_lines(
+      "load_classes", path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  auto names = detail::split_names("load_classes", path, text);
   WEFT_CHECK(!names.empty(), "load_classes", path, ": expected names, got an empty file");
   return names;
 }

@@ -22,11 +22,12 @@
 namespace weft::data {
 
 // What becomes of a sample whose file cannot be read or decoded: missing, empty, cut off, damaged
-// in the pixels that are wanted, too large, neither JPEG nor PNG.
+// in the pixels that are wanted, too large, neither JPEG nor PNG. A process that runs out of memory
+// or of descriptors fails under every policy: that says nothing about the file.
 enum class BadFile : uint8_t {
   fail,  // an Error that names sample, file, byte and reason
-  skip,  // its row is zero and has no target: it adds nothing to loss and gradient. It is still one
-         // of the batch's samples by which a mean divides
+  skip,  // its row is zero and has no target, so its own loss is none. It is still one of the rows
+         // that BatchNorm sees, and of the samples by which a training step's mean divides
   zero,  // its row is zero, its target stays
 };
 BadFile bad_file_from_name(const std::string& name);
@@ -65,6 +66,7 @@ class ImageFolder final : public Dataset {
   const std::vector<std::string>& classes() const;
   int64_t label(int64_t index) const;
   std::string path(int64_t index) const;
+  std::string identity() const override;  // of classes, paths below the root, and labels
 
   // The samples that have failed so far, in order of their index.
   struct Failure {
@@ -80,7 +82,8 @@ class ImageFolder final : public Dataset {
 };
 
 // The names, a line each, so that number = line - 1, written whole or not at all; and back, at
-// least one.
+// least one. A file that an editor of Windows has saved (a byte-order mark, lines that all end in a
+// carriage return) gives the same names.
 void save_classes(const std::string& path, const std::vector<std::string>& classes);
 std::vector<std::string> load_classes(const std::string& path);
 

@@ -59,6 +59,11 @@ Images::Images(Tensor images, const Tensor& labels, ImageOptions options, int64_
   }
 }
 
+std::string Images::identity() const {
+  return detail::identity_of("labels", labels_.data<int64_t>(),
+                             static_cast<size_t>(size()) * sizeof(int64_t));
+}
+
 Batch Images::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const {
   detail::check_indices(indices, size());
   Batch batch = detail::image_batch(sample_shape(), static_cast<int64_t>(indices.size()), rows);
@@ -103,8 +108,14 @@ Synthetic::Synthetic(int64_t size, const Shape& sample_shape, int64_t classes, u
   checked_numel(sample_shape, size_of(f32), "synthetic");
 }
 
+std::string Synthetic::identity() const {
+  return concat({"seed ", seed_, ", ", classes_, " classes"});
+}
+
 Batch Synthetic::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const {
-  Batch batch = detail::plain_batch(shape_, static_cast<int64_t>(indices.size()), rows);
+  const auto count = static_cast<int64_t>(indices.size());
+  Batch batch = shape_.dims() == 3 ? detail::image_batch(shape_, count, rows)
+                                   : detail::plain_batch(shape_, count, rows);
   const int64_t width = shape_.numel();
   for (size_t row = 0; row < indices.size(); ++row) {
     const auto index = static_cast<uint64_t>(indices[row]);

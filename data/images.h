@@ -18,6 +18,7 @@ class Images final : public Dataset {
 
   int64_t size() const override { return images_.size(0); }
   Shape sample_shape() const override { return {channels_, options_.height, options_.width}; }
+  std::string identity() const override;  // of the labels
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const override;
 
   int64_t classes() const { return classes_; }
@@ -36,14 +37,15 @@ class Images final : public Dataset {
 // Mean and stddev of the options are used as given.
 Images read_mnist(const std::string& folder, bool train, ImageOptions options = {});
 
-// Samples made from their index: for benchmarks and tests. Inputs are uniform in [0, 1), targets in
-// [0, classes).
+// Samples made from their index: for benchmarks and tests. Inputs are uniform in [0, 1), and stored
+// N, H, W, C where they are [C, H, W]; targets are in [0, classes).
 class Synthetic final : public Dataset {
  public:
   Synthetic(int64_t size, const Shape& sample_shape, int64_t classes, uint64_t seed = 0);
 
   int64_t size() const override { return size_; }
   Shape sample_shape() const override { return shape_; }
+  std::string identity() const override;
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const override;
 
  private:

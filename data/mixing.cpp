@@ -145,6 +145,9 @@ Batch Mixing::gather(std::span<const int64_t> indices, int64_t rows, const Epoch
       batch.inputs.dtype() == f32 && batch.targets.dtype() == i64 && batch.targets.dims() == 1,
       "mixing", "expected batches of f32 images with a class each, got ", batch.inputs.dtype(),
       " with targets ", batch.targets.dtype(), batch.targets.shape());
+  WEFT_CHECK(sample[0] == 1 || batch.inputs.is_channels_last(), "mixing",
+             "expected images stored N, H, W, C, got strides ", batch.inputs.strides(), " for ",
+             batch.inputs.shape());
   const Batch others = images_.gather(partners, static_cast<int64_t>(partners.size()), key);
   const CategoryScope category(Category::data);
   const int64_t classes = options_.classes;

@@ -22,13 +22,15 @@ struct MixingOptions {
 // by (seed, epoch, sample), as are the kind, λ and the box: so neither ranks nor batches matter,
 // and a mixed sample costs reading two. Targets are shares of classes: f32 [rows, classes], which
 // add up to 1, or to 0 where a row holds no sample. A sample whose partner could not be read stays
-// as it is. `images` must outlive this; its batches have one target a row.
+// as it is. `images` must outlive this; its batches are stored N, H, W, C and have one target a
+// row.
 class Mixing final : public Dataset {
  public:
   Mixing(const Dataset& images, MixingOptions options);
 
   int64_t size() const override { return images_.size(); }
   Shape sample_shape() const override { return images_.sample_shape(); }
+  std::string identity() const override { return images_.identity(); }
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const override;
 
  private:

@@ -1,5 +1,6 @@
 #include "data/text.h"
 
+#include "data/detail/batches.h"
 #include "data/detail/file.h"
 #include "data/detail/utf8.h"
 #include "ops/view.h"
@@ -94,6 +95,11 @@ int64_t TextWindows::size() const {
 
 int64_t TextWindows::targets_of(int64_t index) const {
   return std::min(context_, targets() - index * context_);
+}
+
+std::string TextWindows::identity() const {
+  return detail::identity_of("tokens", tokens_.data<int32_t>(),
+                             static_cast<size_t>(tokens_.size(0)) * sizeof(int32_t));
 }
 
 Batch TextWindows::gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const {

@@ -61,6 +61,7 @@ class TextWindows final : public Dataset {
   int64_t size() const override;
   int64_t targets_of(int64_t index) const override;
   Shape sample_shape() const override { return {context_}; }
+  std::string identity() const override;
   Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey& key) const override;
 
   int64_t context() const { return context_; }

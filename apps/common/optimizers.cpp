@@ -37,6 +37,10 @@ const std::vector<std::string>& optimizer_names() {
   return names;
 }
 
+bool has_momentum(const std::string& optimizer) {
+  return optimizer == "sgd" || optimizer == "lars";
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters,
                                                  const OptimizerChoice& c) {
   if (c.name == "sgd") {

@@ -26,6 +26,8 @@ struct OptimizerChoice {
 
 // sgd, adam, adamw, lars, lamb
 const std::vector<std::string>& optimizer_names();
+// Whether `momentum` means anything to it.
+bool has_momentum(const std::string& optimizer);
 
 // Where vectors do not decay, they are a group of their own.
 std::unique_ptr<optim::Optimizer> make_optimizer(const optim::Parameters& parameters,

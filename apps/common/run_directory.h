@@ -21,6 +21,7 @@ struct RunResult {
   double test_loss = 0;
   double test_accuracy = 0;
   std::optional<double> test_top5 = {};
+  std::optional<int64_t> unreadable = {};  // samples that ranks went on without, counted by each
   // Of f16: what the loss is multiplied by in the end, and steps that have overflowed.
   std::optional<double> loss_scale = {};
   int64_t skipped_steps = 0;

@@ -86,6 +86,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
                              {"test_loss", result.test_loss},
                              {"test_accuracy", result.test_accuracy}});
   if (result.test_top5) final["test_top5_accuracy"] = *result.test_top5;
+  if (result.unreadable) final["unreadable_samples"] = *result.unreadable;
   Json json = Json::object({
       {"app", result.app},
       {"strategy", flags.strategy},

@@ -49,10 +49,26 @@ double number_of(const dist::TrainingProgress& progress, const std::string& name
   throw_error("training", {"expected '", name, "' in the checkpoint, got none"});
 }
 
+// A checkpoint's own value of that name, if it has one.
+std::string text_of(const dist::TrainingProgress& progress, const std::string& name) {
+  for (const dist::NamedValue& value : progress.values) {
+    if (value.name != name) continue;
+    if (const auto* text = std::get_if<std::string>(&value.value)) return *text;
+  }
+  return {};
+}
+
+std::string description_of(const data::Dataset& dataset) {
+  const std::string identity = dataset.identity();
+  return concat({dataset.size(), " samples of ", dataset.sample_shape(),
+                 identity.empty() ? "" : ", ", identity});
+}
+
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;
   std::optional<double> top5 = {};
+  std::optional<int64_t> unreadable = {};  // samples, of all ranks, since the start
 };
 
 // Losses of the steps of an epoch that were not skipped.
@@ -128,6 +144,7 @@ class Training {
         .test_loss = evaluation_.loss,
         .test_accuracy = evaluation_.accuracy,
         .test_top5 = evaluation_.top5,
+        .unreadable = evaluation_.unreadable,
         .loss_scale = scaler_ ? std::optional(scaler_->scale()) : std::nullopt,
         .skipped_steps = scaler_ ? scaler_->skipped() : 0,
         .images_per_second = rate(),
@@ -183,6 +200,10 @@ class Training {
     const auto resumed = session_.resume(*checkpoints_);
     if (!resumed) return;
     const dist::TrainingProgress& at = resumed->progress;
+    const std::string before = text_of(at, "training_data");
+    const std::string now = description_of(task_.training());
+    WEFT_CHECK(before.empty() || before == now, "training", "expected the training data of ",
+               resumed->path, " to go on with, ", before, "; got ", now);
     step_ = at.step;
     loader_.seek({at.epoch, at.consumed});
     epoch_loss_.sum = number_of(at, "epoch_loss");
@@ -197,7 +218,8 @@ class Training {
                     {.step = step_,
                      .epoch = at.epoch,
                      .consumed = at.consumed,
-                     .values = {{"epoch_loss", epoch_loss_.sum},
+                     .values = {{"training_data", description_of(task_.training())},
+                                {"epoch_loss", epoch_loss_.sum},
                                 {"epoch_losses", epoch_loss_.count},
                                 {"epoch_steps", epoch_steps_}}});
   }
@@ -259,15 +281,21 @@ class Training {
                              {"test_loss", evaluation_.loss},
                              {"test_accuracy", evaluation_.accuracy}};
     if (evaluation_.top5) metrics.emplace_back("test_top5_accuracy", *evaluation_.top5);
+    if (evaluation_.unreadable)
+      metrics.emplace_back("unreadable_samples", static_cast<double>(*evaluation_.unreadable));
     session_.report(metrics);
     char top5[32] = "";
     if (evaluation_.top5) std::snprintf(top5, sizeof top5, ", top-5 %.4f", *evaluation_.top5);
+    const std::string unreadable =
+        evaluation_.unreadable.value_or(0) == 0
+            ? ""
+            : concat({", ", *evaluation_.unreadable, " samples unreadable"});
     char text[200];
     std::snprintf(text, sizeof text,
                   "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f%s, %.1f %s",
                   static_cast<long long>(epoch_ + 1), last_epoch_loss_, evaluation_.loss,
                   evaluation_.accuracy, top5, rate(), names_.rate.c_str());
-    note(text);
+    note(text + unreadable);
   }
 
   // One step over a global batch. The loss is the mean over the targets of the whole of it.
@@ -311,7 +339,7 @@ class Training {
     const data::Dataset& test = task_.test();
     const int64_t size = task_.evaluation_batch();
     const int64_t batches = (test.size() + size - 1) / size;
-    std::vector<double> all(static_cast<size_t>(batches) * kSums);
+    std::vector<double> all(static_cast<size_t>(batches) * kSums + 1);
     for (int64_t first = 0; first < batches; first += comm_.size()) {
       session_.at("evaluation");
       const int64_t batch = first + comm_.rank();
@@ -320,13 +348,18 @@ class Training {
                      batch < batches ? &all[static_cast<size_t>(batch) * kSums] : nullptr);
     }
     if (ema_) ema_->swap();
+    const std::optional<int64_t> unreadable = task_.unreadable();
+    all.back() = static_cast<double>(unreadable.value_or(0));
     comm_.all_reduce({all.data(), static_cast<int64_t>(all.size()), f64}, dist::ReduceOp::sum,
                      {"evaluation"});
     std::array<double, kSums> sums{};
-    for (size_t i = 0; i < all.size(); ++i)
+    for (size_t i = 0; i + 1 < all.size(); ++i)
       sums[i % kSums] += all[i];
+    WEFT_CHECK(sums[2] > 0, "evaluation",
+               "expected at least one test sample that can be read, got ", "none of ", test.size());
     Evaluation result{sums[0] / sums[2], sums[1] / sums[2]};
     if (task_.top5()) result.top5 = sums[3] / sums[2];
+    if (unreadable) result.unreadable = static_cast<int64_t>(all.back());
     return result;
   }
 
@@ -345,8 +378,7 @@ class Training {
     const Tensor targets = flatten(rows.targets);
     sums[1] = sum(eq(argmax(logits, 1), targets)).item();
     if (task_.top5()) sums[3] = hits_of_five(logits, targets);
-    for (const int64_t index : indices)
-      sums[2] += static_cast<double>(test.targets_of(index));
+    sums[2] = sum(ne(targets, static_cast<double>(data::kNoTarget))).item();
   }
 
   Task& task_;
@@ -383,6 +415,11 @@ class Training {
 void run_training(Task& task, const CommonFlags& flags, dist::Session& session,
                   const TrainingNames& names) {
   dist::check_agreement(session.comm(), "flags", flags.agreed);
+  // Every rank reads its own copy, and the rows that it takes of a batch are right only if all are
+  // alike.
+  dist::check_agreement(session.comm(), "data",
+                        {"training data: " + description_of(task.training()),
+                         "test data: " + description_of(task.test())});
   Training(task, flags, session, names).run();
 }
 

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ class Task {
   // Threads that gather batches beside training.
   virtual int data_threads() const { return 1; }
   virtual int64_t evaluation_batch() const { return 500; }
+  // Samples that this rank could not read so far and went on without; a count on every rank, or
+  // nothing on every rank, where that cannot be. Counts of ranks are added up: a sample that two
+  // have met is two.
+  virtual std::optional<int64_t> unreadable() const { return std::nullopt; }
   // What an export says about itself.
   virtual std::vector<std::pair<std::string, std::string>> metadata() const { return {}; }
   // Modules that become units of fsdp; empty: by size.

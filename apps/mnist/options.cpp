@@ -1,5 +1,7 @@
 #include "apps/mnist/options.h"
 
+#include "apps/common/optimizers.h"
+
 namespace weft::app {
 namespace {
 
@@ -36,7 +38,7 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
                   "a set of values: accurate takes longer and gets further");
   line.add_choice("--schedule", options.schedule, {"constant", "cosine", "one_cycle"},
                   "learning-rate schedule");
-  line.add("--momentum", options.momentum, "momentum of sgd", 0.0, 1.0);
+  line.add("--momentum", options.momentum, "momentum of sgd and lars", 0.0, 1.0);
   line.add("--weight-decay", options.weight_decay, "weight decay", 0.0, 1e3);
   line.add("--clip", options.clip, "largest norm of the gradient, 0 for any", 0.0, 1e6);
   line.add("--label-smoothing", options.label_smoothing, "label smoothing", 0.0, 1.0);
@@ -44,6 +46,9 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
   line.add("--shift", options.shift, "move training images by up to so many pixels", 0, 28);
   add_common_flags(line, options.common);
   if (const auto code = line.parse(argc, argv)) return code;
+  if (line.given("--momentum") && !has_momentum(options.common.optimizer))
+    return line.reject("--momentum: expected --optimizer sgd or lars, got " +
+                       options.common.optimizer);
   apply_preset(line, options);
   return apply_common_flags(line, options.common);
 }

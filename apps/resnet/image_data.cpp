@@ -105,7 +105,8 @@ ImageData packed_data(const ResNetAppOptions& o) {
 
 ImageData folder_data(const ResNetAppOptions& o) {
   const Photographs options = photographs(o);
-  data::ImageFolderOptions folder{.bad_files = data::bad_file_from_name(o.bad_files)};
+  data::ImageFolderOptions folder{.bad_files = data::bad_file_from_name(o.bad_files),
+                                  .bad_limit = o.bad_limit};
   auto training =
       std::make_unique<data::ImageFolder>(o.common.data + "/train", options.training, folder);
   folder.classes = training->classes();
@@ -149,6 +150,9 @@ ImageData found_data(const ResNetAppOptions& o) {
 
 ImageData read_image_data(const ResNetAppOptions& options) {
   ImageData data = options.synthetic ? synthetic_data(options) : found_data(options);
+  WEFT_CHECK(options.bad_files == "fail" || !data.folders.empty(), "resnet",
+             "expected the folders train and val for --bad-files ", options.bad_files,
+             ", which is about files of images, got ", data.name);
   const Shape shape = data.images->sample_shape();
   WEFT_CHECK(data.images->size() > 0 && data.test->size() > 0 && shape == data.test->sample_shape(),
              "resnet", "expected training and test images of one size, got ", data.images->size(),

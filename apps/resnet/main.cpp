@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
                   {"mixup", o.mixup},
                   {"cutmix", o.cutmix},
                   {"bad_files", o.bad_files},
+                  {"bad_limit", o.bad_limit},
                   {"tail", o.tail}}},
       [&](weft::dist::Session& session) { weft::app::train_resnet(o, session); });
 }

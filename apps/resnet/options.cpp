@@ -1,5 +1,6 @@
 #include "apps/resnet/options.h"
 
+#include "apps/common/optimizers.h"
 #include "nn/models/resnet.h"
 
 #include <cmath>
@@ -37,7 +38,7 @@ Recipe recipe_of(const std::string& preset) {
   // He et al. 2016, §3.4, with the warm-up and the steps of Goyal et al. 2017.
   if (preset == "imagenet")
     return {.arch = "resnet50", .schedule = "step", .warmup = 5, .zero_init = true};
-  // He et al., "Bag of tricks", 2019, §§3.1 and 5.
+  // After He et al., "Bag of tricks", 2019, §§3.1 and 5, with half their weight decay.
   if (preset == "imagenet-cosine") {
     return {.arch = "resnet50",
             .warmup = 5,
@@ -151,6 +152,19 @@ std::optional<int> check(const CommandLine& line, ResNetAppOptions& options) {
     if (options.synthetic && line.given(flag))
       return line.reject(std::string(flag) + ": expected none with --synthetic");
   }
+  for (const char* flag : {"--bad-files", "--bad-limit"}) {
+    if (options.synthetic && line.given(flag))
+      return line.reject(std::string(flag) + ": expected none with --synthetic");
+  }
+  if (line.given("--bad-limit") && options.bad_files == "fail")
+    return line.reject("--bad-limit: expected --bad-files skip or zero beside it, got fail");
+  const std::string& optimizer = options.common.optimizer;
+  if (line.given("--momentum") && !has_momentum(optimizer))
+    return line.reject("--momentum: expected --optimizer sgd or lars, got " + optimizer);
+  const std::string recipes = recipe_of(options.preset).optimizer;
+  if (optimizer != recipes && !line.given("--lr"))
+    return line.reject("--lr: expected one with --optimizer " + optimizer +
+                       ", as the preset's is for " + recipes);
   if (!options.synthetic && options.common.data.empty())
     return line.reject("--data: expected a folder of images, or --synthetic");
   return std::nullopt;
@@ -208,7 +222,10 @@ std::optional<int> parse_options(int argc, char** argv, ResNetAppOptions& option
   line.add("--cutmix", options.cutmix, "paste parts of others: cutmix's alpha, 0 for none", 0.0,
            100.0);
   line.add_choice("--bad-files", options.bad_files, {"fail", "skip", "zero"},
-                  "image files that cannot be read: stop, count for nothing, or are black");
+                  "image files of a folder that cannot be read: stop, have no target (the rows of "
+                  "their batch stay, and BatchNorm sees them), or are black");
+  line.add("--bad-limit", options.bad_limit,
+           "how many of them a rank puts up with, of --bad-files skip and zero", 0);
   line.add("--data-threads", options.data_threads, "threads of a rank that prepare batches", 1,
            4096);
   line.add_choice(

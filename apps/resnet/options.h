@@ -36,6 +36,7 @@ struct ResNetAppOptions {
   double mixup = 0;
   double cutmix = 0;
   std::string bad_files = "fail";
+  int64_t bad_limit = 1000;
   int64_t data_threads = 1;
   std::string tail = "drop";
 

@@ -5,6 +5,8 @@
 #include "apps/resnet/image_data.h"
 #include "weft.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -83,10 +85,27 @@ class ResNetTask final : public Task {
     return {[=](int64_t step) { return step < warmup ? before(step) : after(step); }};
   }
 
-  // Which number is which class.
+  // Which number is which class. A run that goes on goes on with the numbers it has.
   void save_classes(const dist::Session& session) const {
-    if (session.rank() == 0 && !data_.class_names.empty())
-      data::save_classes(session.directory() + "/classes.txt", data_.class_names);
+    if (session.rank() != 0 || data_.class_names.empty()) return;
+    const std::string path = session.directory() + "/classes.txt";
+    if (common_.resume != "none" && access(path.c_str(), F_OK) == 0) {
+      const std::vector<std::string> before = data::load_classes(path);
+      const auto [was, is] = std::ranges::mismatch(before, data_.class_names);
+      WEFT_CHECK(was == before.end() && is == data_.class_names.end(), "resnet", path, " line ",
+                 was - before.begin() + 1, ": expected the classes of the run to go on with, ",
+                 was == before.end() ? "no more" : *was, "; got ",
+                 is == data_.class_names.end() ? "no more" : *is);
+    }
+    data::save_classes(path, data_.class_names);
+  }
+
+  std::optional<int64_t> unreadable() const override {
+    if (options_.bad_files == "fail") return std::nullopt;
+    int64_t count = 0;
+    for (const data::ImageFolder* folder : data_.folders)
+      count += static_cast<int64_t>(folder->failures().size());
+    return count;
   }
   void tell_failures(const dist::Session& session) const {
     for (const data::ImageFolder* folder : data_.folders) {
@@ -111,8 +130,12 @@ class ResNetTask final : public Task {
     if (options_.schedule == "constant") return optim::constant(lr);
     if (options_.schedule == "step") {
       std::vector<int64_t> milestones;
-      for (const double epoch : options_.milestone_epochs)
+      for (const double epoch : options_.milestone_epochs) {
         milestones.push_back(steps_of(epoch));
+        WEFT_CHECK(milestones.size() == 1 || milestones.back() > milestones.end()[-2], "resnet",
+                   "expected --milestones at different steps, got ", options_.milestones,
+                   ", of which two are step ", milestones.back());
+      }
       return optim::multi_step(lr, std::move(milestones));
     }
     const optim::Schedule rest = options_.schedule == "cosine"

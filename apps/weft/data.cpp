@@ -28,6 +28,7 @@ DataCommand::DataCommand(CommandLine& weft)
                     "the largest centred part of the new shape, or all, squeezed into it");
   pack_->add_choice("--bad-files", bad_files_, {"fail", "skip", "zero"},
                     "files that cannot be decoded: stop, leave out, or make black");
+  pack_->add("--bad-limit", bad_limit_, "how many of them, of --bad-files skip and zero", 0);
   pack_->add_choice("--empty-classes", empty_classes_, {"fail", "keep"},
                     "class folders without images: stop, or keep their number");
   pack_->add("--classes", classes_,
@@ -44,6 +45,8 @@ int DataCommand::run() {
 
 int DataCommand::pack() const {
   if (channels_ == 2) return pack_->reject("--channels: expected 1 or 3, got 2");
+  if (pack_->given("--bad-limit") && bad_files_ == "fail")
+    return pack_->reject("--bad-limit: expected --bad-files skip or zero beside it, got fail");
   if (threads_ > 0) set_num_threads(static_cast<int>(threads_));
   data::PackOptions options{
       .height = height_ > 0 ? height_ : size_,
@@ -51,6 +54,7 @@ int DataCommand::pack() const {
       .crop = crop_ == "whole" ? data::Crop::whole : data::Crop::centre,
       .folder = {.channels = channels_,
                  .bad_files = data::bad_file_from_name(bad_files_),
+                 .bad_limit = bad_limit_,
                  .empty_classes =
                      empty_classes_ == "keep" ? data::EmptyClass::keep : data::EmptyClass::fail}};
   if (!classes_.empty()) options.folder.classes = data::load_classes(classes_);

@@ -29,6 +29,7 @@ class DataCommand {
   int64_t channels_ = 3;
   std::string crop_ = "centre";
   std::string bad_files_ = "fail";
+  int64_t bad_limit_ = 1000;
   std::string empty_classes_ = "fail";
   std::string classes_;
   int64_t threads_ = 0;

@@ -1,5 +1,10 @@
 #include "data/detail/batches.h"
 
+#include "core/crc32c.h"
+
+#include <array>
+#include <cstdio>
+
 namespace weft::data::detail {
 namespace {
 
@@ -26,6 +31,12 @@ void check_indices(std::span<const int64_t> indices, int64_t size) {
     WEFT_CHECK(index >= 0 && index < size, "gather", "expected samples in [0, ", size, "), got ",
                index);
   }
+}
+
+std::string identity_of(const char* of, const void* bytes, size_t count, uint32_t before) {
+  std::array<char, 16> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x", crc32c(bytes, count, before));
+  return concat({of, " ", digits.data()});
 }
 
 Batch plain_batch(const Shape& sample, int64_t count, int64_t rows) {

@@ -12,6 +12,9 @@ namespace weft::data::detail {
 
 void check_indices(std::span<const int64_t> indices, int64_t size);
 
+// Of Dataset::identity(): "`of` 0123abcd", a CRC32C of the bytes.
+std::string identity_of(const char* of, const void* bytes, size_t count, uint32_t before = 0);
+
 // f32 [rows, sample…] and i64 [rows]; rows from `count` on are zero and have no target.
 Batch plain_batch(const Shape& sample, int64_t count, int64_t rows);
 // The same for samples [C, H, W], stored N, H, W, C.

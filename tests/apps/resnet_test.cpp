@@ -37,6 +37,18 @@ class ResNetApp : public testing::Test {
                                    "--run-dir " + folder_ + "/run --export " + folder_ +
                                    "/export " + flags));
   }
+  static void write_folders(const std::string& set) {
+    for (const char* part : {"train", "val"}) {
+      for (const char* name : {"cat", "dog"}) {
+        const std::string of_class = set + "/" + part + "/" + name;
+        std::filesystem::create_directories(of_class);
+        for (int i = 0; i < 6; ++i) {
+          test::write_file(of_class + "/" + std::to_string(i) + ".jpg",
+                           test::make_jpeg(test::smooth_picture(40 + i, 50)));
+        }
+      }
+    }
+  }
   std::string data() const { return " --data " + folder_ + " "; }
   Json result() const { return Json::parse(read_file(folder_ + "/run/result.json")); }
   // All that must not depend on ranks.
@@ -127,6 +139,11 @@ TEST_F(ResNetApp, RefusesWhatItCannotHonour) {
       {"--synthetic --flip", "--flip: expected none"},
       {"--synthetic --data " + folder_, "--data: expected none"},
       {"--ema 2", "--ema"},
+      {"--synthetic --bad-files skip", "--bad-files: expected none"},
+      {"--bad-limit 3", "--bad-limit: expected --bad-files"},
+      {"--optimizer adamw --lr 1e-3 --momentum 0.5",
+       "--momentum: expected --optimizer sgd or lars"},
+      {"--optimizer adamw", "--lr: expected one with --optimizer adamw"},
   };
   for (const auto& [flags, message] : refused) {
     const auto ran = run(flags);
@@ -136,20 +153,15 @@ TEST_F(ResNetApp, RefusesWhatItCannotHonour) {
   const auto nothing = run("--data " + folder_ + "/no/such/folder");
   EXPECT_EQ(nothing.code, 1);
   EXPECT_THAT(nothing.output, HasSubstr("expected images in"));
+  const auto no_files = run("--bad-files skip" + data());
+  EXPECT_EQ(no_files.code, 1);
+  EXPECT_THAT(no_files.output,
+              HasSubstr("expected the folders train and val for --bad-files skip"));
 }
 
 // Folders of image files, and what `weft data pack` makes of them.
 TEST_F(ResNetApp, TrainsOnFoldersAndOnPackedFiles) {
-  for (const char* part : {"train", "val"}) {
-    for (const char* name : {"cat", "dog"}) {
-      const std::string of_class = folder_ + "/set/" + part + "/" + name;
-      std::filesystem::create_directories(of_class);
-      for (int i = 0; i < 6; ++i) {
-        test::write_file(of_class + "/" + std::to_string(i) + ".jpg",
-                         test::make_jpeg(test::smooth_picture(40 + i, 50)));
-      }
-    }
-  }
+  write_folders(folder_ + "/set");
   const std::string flags =
       "--arch resnet20 --image-size 24 --global-batch 4 --epochs 2 --flip --erase 0.5 --mixup 0.4 "
       "--cutmix 1 --label-smoothing 0.1 --logical-shards 4 --data " +
@@ -168,6 +180,61 @@ TEST_F(ResNetApp, TrainsOnFoldersAndOnPackedFiles) {
   ASSERT_EQ(packed.code, 0) << packed.output;
   EXPECT_EQ(result().at("steps"), 6);
   EXPECT_EQ(read_file(folder_ + "/run/classes.txt"), "cat\ndog\n");
+}
+
+// A test image that cannot be read is not one that is classified wrongly.
+TEST_F(ResNetApp, UnreadableImagesAreCountedAndLeftOutOfTheTest) {
+  write_folders(folder_ + "/set");
+  const std::string flags =
+      "--arch resnet20 --image-size 24 --global-batch 4 --epochs 1 --data " + folder_ + "/set";
+  const std::string bad = folder_ + "/set/val/dog/5.jpg";
+  test::write_file(bad, test::bytes_of("no image"));
+  auto ran = run(flags + " --bad-files skip");
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("could not read 1 images, first"));
+  const Json with_it = result().at("final");
+  EXPECT_EQ(with_it.at("unreadable_samples"), 1);
+  std::filesystem::remove(bad);
+  ran = run(flags);
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  for (const char* metric : {"train_loss", "test_loss", "test_accuracy"})
+    EXPECT_EQ(result().at("final").at(metric).dump(), with_it.at(metric).dump()) << metric;
+}
+
+// Labels that mean something else, or samples in other places, would go unnoticed.
+TEST_F(ResNetApp, GoesOnWithTheSameImagesOnly) {
+  write_folders(folder_ + "/set");
+  const std::string flags =
+      "--arch resnet20 --image-size 24 --global-batch 4 --epochs 2 "
+      "--checkpoint-every 1 --data " +
+      folder_ + "/set";
+  ASSERT_NE(run(flags + " --inject kill:phase=backward,step=3").code, 0);
+  std::filesystem::rename(folder_ + "/set/train/cat/5.jpg", folder_ + "/set/train/cat/7.jpg");
+  auto ran = run(flags + " --resume auto");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.output, HasSubstr("expected the training data of"));
+  for (const char* part : {"train", "val"})
+    std::filesystem::rename(folder_ + "/set/" + part + "/cat", folder_ + "/set/" + part + "/emu");
+  ran = run(flags + " --resume auto");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.output, HasSubstr("classes.txt line 1: expected the classes of the run"));
+  EXPECT_EQ(read_file(folder_ + "/run/classes.txt"), "cat\ndog\n");
+}
+
+// As where each host has its own copy.
+TEST_F(ResNetApp, RanksWithOtherImagesAreNamed) {
+  for (const char* rank : {"0", "1"})
+    write_folders(folder_ + "/set" + rank);
+  std::filesystem::rename(folder_ + "/set1/train/dog/2.jpg", folder_ + "/set1/train/dog/9.jpg");
+  const std::string resnet = std::string(WEFT_BIN_DIR) +
+                             "/resnet --quiet --threads 1 --arch resnet20 --image-size 24 "
+                             "--global-batch 4 --epochs 1 --run-dir " +
+                             folder_ + "/run --data " + folder_ + "/set$WEFT_RANK";
+  const auto ran = test::run_program(
+      {std::string(WEFT_BIN_DIR) + "/weft", "run", "-n", "2", "--", "sh", "-c", "exec " + resnet});
+  EXPECT_NE(ran.code, 0);
+  EXPECT_THAT(ran.output, HasSubstr("training data: 12 samples of [3, 24, 24], files "));
+  EXPECT_THAT(ran.output, HasSubstr("rank 1"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -148,10 +149,39 @@ TEST_F(ImageFolderTest, ValidationTakesTheClassesOfTraining) {
   EXPECT_EQ(load_classes(path), names);  // the old file is still there, and nothing beside it
   write_file(path, test::bytes_of("a\nb\na\n"));
   EXPECT_THAT(test::error_of([&] { load_classes(path); }), HasSubstr("line 3"));
-  for (const char* text : {"a\nb", "", "a\n\nb\n"}) {
+  for (const char* text : {"a\nb", "", "a\n\nb\n", "a\r\n\r\n", "\xef\xbb\xbf"}) {
     write_file(path, test::bytes_of(text));
-    EXPECT_THROW(load_classes(path), Error);
+    EXPECT_THROW(load_classes(path), Error) << text;
   }
+  // As editors of Windows save it.
+  write_file(path, test::bytes_of("\xef\xbb\xbf"
+                                  "cat\r\ndog\r\n"));
+  EXPECT_THAT(load_classes(path), ElementsAre("cat", "dog"));
+  write_file(path, test::bytes_of("cat\ndog\r\ncow\n"));
+  EXPECT_THAT(test::error_of([&] { load_classes(path); }),
+              HasSubstr("line 2: expected a carriage"));
+}
+
+TEST_F(ImageFolderTest, IdentityIsThatOfClassesAndFiles) {
+  image("a/1.jpg");
+  image("b/1.jpg");
+  image("b/2.jpg");
+  const std::string first = open().identity();
+  EXPECT_EQ(open().identity(), first);
+  std::vector<std::string> seen = {first};
+  const auto expect_new = [&] {
+    const std::string now = open().identity();
+    EXPECT_THAT(seen, testing::Not(testing::Contains(now)));
+    seen.push_back(now);
+  };
+  fs::rename(root_ / "b", root_ / "c");
+  expect_new();
+  fs::rename(root_ / "c/2.jpg", root_ / "c/3.jpg");
+  expect_new();
+  fs::rename(root_ / "c/3.jpg", root_ / "a/3.jpg");
+  expect_new();
+  image("a/0.jpg");
+  expect_new();
 }
 
 TEST_F(ImageFolderTest, FoldersWithoutImagesAreNamed) {
@@ -182,7 +212,7 @@ TEST_F(ImageFolderTest, BadFilesFollowThePolicy) {
                                                     {4, "No such file"}}) {
     const std::vector<int64_t> one = {index};
     const std::string error = test::error_of([&] { strict.gather(one, 1, {}); });
-    EXPECT_THAT(error, HasSubstr(strict.path(index)));
+    EXPECT_THAT(error, HasSubstr("sample " + std::to_string(index) + ", " + strict.path(index)));
     EXPECT_THAT(error, HasSubstr(reason));
   }
   EXPECT_THROW(strict.gather(all, 6, {}), Error);
@@ -210,6 +240,28 @@ TEST_F(ImageFolderTest, BadFilesFollowThePolicy) {
   EXPECT_THAT(test::error_of([&] { limited.gather(all, 6, {}); }), HasSubstr("at most 3 samples"));
   EXPECT_EQ(bad_file_from_name("zero"), BadFile::zero);
   EXPECT_THROW(bad_file_from_name("ignore"), Error);
+}
+
+// What says nothing about the file ends the run; a file that no image needs is a bad one.
+TEST_F(ImageFolderTest, RunningOutIsNotABadFile) {
+  image("a/0.jpg");
+  image("a/1.jpg");
+  fs::resize_file(root_ / "a/1.jpg", 100 << 20);  // a hole, for the most part
+  const ImageFolder skipping = open({.bad_files = BadFile::skip, .max_pixels = 1 << 20});
+  const std::vector<int64_t> both = {0, 1};
+  EXPECT_THAT(skipping.gather(both, 2, {}).targets.to_vector<int64_t>(), ElementsAre(0, kNoTarget));
+  EXPECT_THAT(skipping.failures()[0].reason, HasSubstr("bytes, got 104857600"));
+
+  const std::vector<int64_t> sound = {0};
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string error = test::error_of([&] { skipping.gather(sound, 1, {}); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(error, HasSubstr("Too many open files"));
+  EXPECT_EQ(skipping.failures().size(), 1u);
 }
 
 // A folder with some of everything, whose pixels must not depend on who gathers them.
@@ -446,6 +498,26 @@ TEST_F(ImagePixels, MixingBlendsTargetsAsItBlendsPixels) {
   const Mixing few(images, {.classes = 1, .mixup = 1});
   const std::vector<int64_t> dogs = {20, 21};
   EXPECT_THROW(few.gather(dogs, 2, {}), Error);
+}
+
+// Boxes are cut out of memory: of samples that are stored otherwise they would be other boxes.
+TEST(Mixing, RefusesImagesStoredByPlanes) {
+  struct Planes final : Dataset {
+    int64_t size() const override { return 4; }
+    Shape sample_shape() const override { return {3, 4, 4}; }
+    Batch gather(std::span<const int64_t> indices, int64_t rows, const EpochKey&) const override {
+      const auto count = static_cast<int64_t>(indices.size());
+      return {zeros({rows, 3, 4, 4}), zeros({rows}, {.dtype = i64}), count};
+    }
+  };
+  const std::vector<int64_t> some = {0, 1};
+  const Planes planes;
+  const Mixing refused(planes, {.classes = 2, .cutmix = 1});
+  EXPECT_THAT(test::error_of([&] { refused.gather(some, 2, {}); }), HasSubstr("stored N, H, W, C"));
+  const Synthetic synthetic(4, {3, 4, 4}, 2);
+  const Mixing mixed(synthetic, {.classes = 2, .cutmix = 1});
+  EXPECT_TRUE(mixed.gather(some, 2, {}).inputs.is_channels_last());
+  EXPECT_EQ(mixed.identity(), synthetic.identity());
 }
 
 TEST_F(ImagePixels, MixingDoesNotDependOnTheRestOfTheBatch) {

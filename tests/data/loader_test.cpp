@@ -222,6 +222,16 @@ TEST(Images, RefusesWhatDoesNotFit) {
   EXPECT_THROW(read_mnist("no/such/folder", true), Error);
 }
 
+TEST(Images, IdentityIsThatOfTheLabels) {
+  const Tensor pixels = zeros({3, 2, 2}, {.dtype = u8});
+  const auto identity = [&](std::vector<int64_t> labels) {
+    return Images(pixels, from_values(labels), {}).identity();
+  };
+  EXPECT_EQ(identity({0, 1, 2}), identity({0, 1, 2}));
+  EXPECT_NE(identity({0, 1, 2}), identity({0, 2, 1}));
+  EXPECT_NE(Synthetic(3, {2}, 3, 1).identity(), Synthetic(3, {2}, 3, 2).identity());
+}
+
 TEST(Synthetic, DependsOnSeedAndIndexAlone) {
   const Synthetic made(10, {2, 2}, 3, 1);
   const std::vector<int64_t> some = {7, 2};

@@ -128,6 +128,15 @@ TEST(TextWindows, ALoaderGivesEachTargetOnceAnEpoch) {
   EXPECT_NE(firsts[0], firsts[1]);
 }
 
+TEST(TextWindows, IdentityIsThatOfTheTokens) {
+  const Tokenizer bytes;
+  const auto identity = [&](const char* text) {
+    return data::TextWindows(bytes.encode(text, "text"), 2).identity();
+  };
+  EXPECT_EQ(identity("abcd"), identity("abcd"));
+  EXPECT_NE(identity("abcd"), identity("abdc"));
+}
+
 TEST(TextWindows, Refuse) {
   EXPECT_THROW(data::TextWindows(counting(1), 4), Error);
   EXPECT_THROW(data::TextWindows(counting(8), 0), Error);
