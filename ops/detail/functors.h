@@ -41,6 +41,11 @@ using std::sin;
 using std::sqrt;
 using std::tanh;
 
+template <class T>
+requires std::is_floating_point_v<T> WEFT_HD T normal_cdf(T x, T /*bell*/) {
+  return T(0.5) * std::erfc(x * T(-0.70710678118654752));
+}
+
 enum class Saves : uint8_t { nothing, input, output };
 enum class Uses : uint8_t { passes, nothing, a, b, both };
 
@@ -389,20 +394,22 @@ struct Elu {
   }
 };
 
-// Hendrycks and Gimpel, "Gaussian error linear units" (2016), eq. 1.
+// x Φ(x), Φ the standard normal distribution's function: Hendrycks and Gimpel, "Gaussian error
+// linear units" (2016), §2.
 struct Gelu {
   static constexpr Saves saves = Saves::input;
   template <class V>
-  WEFT_HD V cdf(V x) const {
-    return constant<V>(0.5) * (constant<V>(1) + erf(x * constant<V>(0.70710678118654752)));
+  WEFT_HD V bell(V x) const {
+    return exp(constant<V>(-0.5) * x * x);
   }
   template <class V>
   WEFT_HD V fwd(V x) const {
-    return x * cdf(x);
+    return x * normal_cdf(x, bell(x));
   }
   template <class V>
   WEFT_HD V bwd(V g, V x) const {
-    return g * (cdf(x) + x * constant<V>(0.39894228040143268) * exp(constant<V>(-0.5) * x * x));
+    const V density = constant<V>(0.39894228040143268) * bell(x);
+    return g * (normal_cdf(x, bell(x)) + x * density);
   }
 };
 
