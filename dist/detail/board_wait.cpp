@@ -69,6 +69,8 @@ void BoardCommunicator::fail(const std::string& verdict, bool contract_error) {
 }
 
 void BoardCommunicator::raise() {
+  // This rank touches nothing any more. Others that give up wait for that, as it does for them.
+  end_touching();
   bool contract_error = false;
   const std::string verdict = board_.verdict(contract_error);
   world_->remember(verdict, contract_error);
@@ -89,10 +91,7 @@ void BoardCommunicator::raise() {
 
 void BoardCommunicator::begin_touching() {
   board_.seat(rank()).busy.store(1, std::memory_order_seq_cst);
-  if (board_.decided()) {
-    end_touching();
-    raise();
-  }
+  if (board_.decided()) raise();
 }
 
 void BoardCommunicator::end_touching() {
