@@ -297,9 +297,11 @@ class Supervisor {
       return;
     }
     if (number == SIGTSTP) {
+      const double stopped = now_seconds();
       send(SIGSTOP);
       raise(SIGSTOP);
       send(SIGCONT);  // from here on somebody has continued us
+      if (deadline_) *deadline_ += now_seconds() - stopped;
       return;
     }
     if (signalled_) {

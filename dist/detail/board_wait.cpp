@@ -77,10 +77,10 @@ void BoardCommunicator::raise() {
   // Memory that others are reading or writing must not be freed under them. They look at the
   // verdict before they begin, so who is not busy by now will not be. A rank that is dead or
   // stopped in the midst of it is not waited for beyond the timeout.
-  const double start = clock_seconds();
+  AwakeTime awake;
   for (int r = 0; r < size(); ++r) {
-    while (r != rank() && board_.seat(r).busy.load(std::memory_order_seq_cst) != 0 &&
-           clock_seconds() - start < options().timeout_seconds &&
+    while (board_.seat(r).busy.load(std::memory_order_seq_cst) != 0 &&
+           awake.look() < options().timeout_seconds &&
            world_->fate(ranks_[static_cast<size_t>(r)]).empty()) {
       sched_yield();
     }

@@ -369,6 +369,23 @@ TEST_F(Launch, StopsAndContinuesTheRanks) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(Launch, TheTimeLimitDoesNotRunWhileStopped) {
+  options_.time_limit_seconds = 2;
+  set_script("echo $$ > $F/rank.$RANK\nwhile [ ! -e $F/go ]; do :; done", 1);
+  const pid_t launcher = fork_launch();
+  ASSERT_TRUE(comes([&] { return processes("rank").size() == 1; }));
+  kill(launcher, SIGTSTP);
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, WUNTRACED), launcher);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::ofstream(folder_ + "/go") << "go";
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  kill(launcher, SIGCONT);
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << errors_.text();
+}
+
 TEST_F(Launch, TemporaryLogsStayOnlyAfterAFailure) {
   options_.log_directory.clear();
   ASSERT_EQ(run("dirname $WEFT_LOG > $F/where", 1), 0);
