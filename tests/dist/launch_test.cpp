@@ -386,6 +386,22 @@ TEST_F(Launch, TheTimeLimitDoesNotRunWhileStopped) {
   EXPECT_EQ(WEXITSTATUS(status), 0) << errors_.text();
 }
 
+TEST_F(Launch, SomebodyHadThisProcessIgnoreItsChildren) {
+  struct sigaction ignore {
+  }, before{}, after{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGCHLD, &ignore, &before);
+  const int code = run("grep SigIgn: /proc/self/status; exit 3", 1);
+  sigaction(SIGCHLD, &before, &after);
+  EXPECT_EQ(code, 3);
+  EXPECT_EQ(after.sa_handler, SIG_IGN) << "it is as it was";
+  std::istringstream words(log(0));
+  std::string name, mask;
+  words >> name >> mask;
+  EXPECT_EQ(name, "SigIgn:");
+  EXPECT_EQ(std::stoull(mask, nullptr, 16) >> (SIGCHLD - 1) & 1, 0U) << "ranks must not inherit it";
+}
+
 TEST_F(Launch, TemporaryLogsStayOnlyAfterAFailure) {
   options_.log_directory.clear();
   ASSERT_EQ(run("dirname $WEFT_LOG > $F/where", 1), 0);
