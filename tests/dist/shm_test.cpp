@@ -1,5 +1,6 @@
 #include "dist/shm.h"
 
+#include "dist/detail/shared_memory.h"
 #include "tests/support/collective_checks.h"
 #include "tests/support/processes.h"
 #include "tests/support/tensors.h"
@@ -139,6 +140,17 @@ TEST(ShmJoin, MissingRanksAreNamed) {
   });
   EXPECT_EQ(alone[0].text,
             "[join_shm] expected rank 0 of job '" + job + "' within 0.1 s, got nobody");
+}
+
+TEST(ShmJoin, HeapsOfAllRanksFitIntoTheAddressesOfAProcess) {
+  constexpr size_t kGib = size_t{1} << 30;
+  EXPECT_EQ(detail::heap_bytes(16 * kGib - 4096, 8), 16 * kGib);
+  for (const int ranks : {1, 63, 64, 128, 192, 1024}) {
+    const size_t bytes = detail::heap_bytes(1024 * kGib, ranks);
+    EXPECT_EQ(bytes % (size_t{1} << 21), 0U);
+    EXPECT_LE(bytes * static_cast<size_t>(ranks), 64 * 1024 * kGib);
+    EXPECT_EQ(bytes == 1024 * kGib, ranks <= 64) << "no smaller than need be";
+  }
 }
 
 TEST(ShmJoin, ADeathWhileJoiningIsNoticedAtOnce) {
