@@ -6,7 +6,11 @@
 #include "tests/support/tensors.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <cstddef>
 
 namespace weft::dist {
 namespace {
@@ -140,6 +144,27 @@ TEST(ShmJoin, MissingRanksAreNamed) {
   });
   EXPECT_EQ(alone[0].text,
             "[join_shm] expected rank 0 of job '" + job + "' within 0.1 s, got nobody");
+}
+
+// Rank 1 connects twice, and says nothing the first time.
+TEST(ShmJoin, WhoSaysNothingHoldsNobodyUp) {
+  const std::string job = test::fresh_job_name();
+  const auto outcomes = test::run_processes(2, [&](int rank) {
+    const detail::FileDescriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = concat({"weft-shm-", static_cast<int64_t>(geteuid()), "-", job});
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    while (rank == 1 &&
+           connect(silent.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      usleep(1000);
+    }
+    join_shm(job, rank, 2, {.timeout_seconds = 5})->barrier();
+    return std::string();
+  });
+  for (const Outcome& outcome : outcomes)
+    EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
 }
 
 TEST(ShmJoin, HeapsOfAllRanksFitIntoTheAddressesOfAProcess) {
