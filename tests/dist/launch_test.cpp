@@ -402,6 +402,22 @@ TEST_F(Launch, SomebodyHadThisProcessIgnoreItsChildren) {
   EXPECT_EQ(std::stoull(mask, nullptr, 16) >> (SIGCHLD - 1) & 1, 0U) << "ranks must not inherit it";
 }
 
+// As ssh does, but for the other host: nothing of the environment here is there.
+TEST_F(Launch, RanksOnOtherHostsGetTheirThreads) {
+  const std::string ssh = folder_ + "/ssh";
+  std::ofstream(ssh) << "#!/bin/sh\nshift\nexec env -i PATH=\"$PATH\" sh -c \"$1\"\n";
+  std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
+  options_.ssh = ssh;
+  options_.hosts = {{"elsewhere", 2}};
+  const auto threads = [&] { return read_file(folder_ + "/threads"); };
+  ASSERT_EQ(run("[ $RANK = 0 ] || echo $OMP_NUM_THREADS > $F/threads", 2), 0);
+  EXPECT_EQ(threads(), std::to_string(std::max(1, own_processors() / 2)) + "\n");
+  setenv("OMP_NUM_THREADS", "7", 1);
+  EXPECT_EQ(run("[ $RANK = 0 ] || echo $OMP_NUM_THREADS > $F/threads", 2), 0);
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(threads(), "7\n");
+}
+
 TEST_F(Launch, TemporaryLogsStayOnlyAfterAFailure) {
   options_.log_directory.clear();
   ASSERT_EQ(run("dirname $WEFT_LOG > $F/where", 1), 0);
