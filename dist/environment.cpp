@@ -195,25 +195,28 @@ std::optional<RankEnvironment> ask(const EnvironmentReader& reader, const Launch
 // What makes this launch unlike others, in the launcher's own terms.
 std::string job_of(const EnvironmentReader& reader, const RankEnvironment& is, int64_t parent) {
   if (const char* job = reader.text("WEFT_JOB")) return as_job(job);
-  WEFT_CHECK((is.launcher != "weft" && is.launcher != "torchrun") || reader.text("MASTER_PORT"),
-             "environment",
+  const bool by_ports = is.launcher == "weft" || is.launcher == "torchrun" ||
+                        (is.launcher == "mpiexec" && !is.one_host());
+  WEFT_CHECK(!by_ports || reader.text("MASTER_PORT"), "environment",
              "expected MASTER_PORT or WEFT_JOB, to tell this launch from others, beside rank ",
-             is.rank, " of ", is.size, ", got neither");
+             is.rank, " of ", is.size, " by ", is.launcher, ", got neither");
   std::string job = is.launcher;
   const auto with = [&](const char* name) {
     if (const char* value = reader.text(name)) job += std::string("-") + value;
   };
-  if (is.launcher == "torchrun" || is.launcher == "weft") {
-    for (const char* name :
-         {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"})
-      with(name);
+  if (by_ports) {
+    with("TORCHELASTIC_RUN_ID");
+    // Each host's agent counts restarts of its own.
+    if (is.one_host()) with("TORCHELASTIC_RESTART_COUNT");
+    with("MASTER_ADDR");
+    with("MASTER_PORT");
   } else if (is.launcher == "mpirun") {
     with(reader.text("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
   } else if (is.launcher == "srun") {
     for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_SRUN_COMM_PORT"})
       with(name);
   } else if (is.launcher == "mpiexec") {
-    job += "-" + std::to_string(parent);  // the proxy that started this host's ranks
+    job += "-" + std::to_string(parent);  // the proxy that started all ranks
   }
   return as_job(job);
 }

@@ -21,8 +21,9 @@
 //  - MASTER_ADDR and MASTER_PORT (WEFT_MASTER_ADDR and WEFT_MASTER_PORT come first) hold whatever
 //  the
 //    launcher is. Else the address is the loopback on one host and the first host of Slurm's step,
-//    and the port follows from the job's name. Ranks by hand (RANK, WORLD_SIZE) need MASTER_PORT or
-//    WEFT_JOB, which tell their launch from others.
+//    and the port follows from the job's name. Ranks by hand (RANK, WORLD_SIZE), and those of
+//    mpiexec (PMI) on several hosts, need MASTER_PORT or WEFT_JOB, which tell their launch from
+//    others.
 //
 // Values that are no numbers, lack their partner or contradict each other (RANK=3 of WORLD_SIZE=2;
 // RANK=0 left over in a shell where mpirun says 1) throw one Error that names the variables.
@@ -60,7 +61,8 @@ struct RankEnvironment {
   bool one_host() const { return local_size == size; }
 };
 
-// `parent` is the parent's process id: the job's name where mpiexec gives no identifier.
+// `parent` is the parent's process id: the job's name on one host where mpiexec gives no
+// identifier.
 RankEnvironment read_environment(const GetEnvironment& get, int64_t parent);
 // Of this process.
 RankEnvironment read_environment();

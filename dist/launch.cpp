@@ -44,8 +44,8 @@ std::string signal_name(int number) {
   return name ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
-// Signals of this process arrive on a descriptor, and writing where nobody reads is an error code,
-// for as long as this lives.
+// Signals of this process arrive on a descriptor, writing where nobody reads is an error code, and
+// children that have ended stay until they are asked about, for as long as this lives.
 class Signals {
  public:
   Signals() {
@@ -61,8 +61,14 @@ class Signals {
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &pipe_before_);
+    // Whoever started this process may have it ignore SIGCHLD, and the kernel then forgets children
+    // at once.
+    struct sigaction usual {};
+    usual.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &usual, &child_before_);
   }
   ~Signals() {
+    sigaction(SIGCHLD, &child_before_, nullptr);
     sigaction(SIGPIPE, &pipe_before_, nullptr);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
@@ -81,6 +87,7 @@ class Signals {
  private:
   sigset_t before_{};
   struct sigaction pipe_before_ {};
+  struct sigaction child_before_ {};
   FileDescriptor descriptor_;
 };
 
@@ -297,9 +304,11 @@ class Supervisor {
       return;
     }
     if (number == SIGTSTP) {
+      const double stopped = now_seconds();
       send(SIGSTOP);
       raise(SIGSTOP);
       send(SIGCONT);  // from here on somebody has continued us
+      if (deadline_) *deadline_ += now_seconds() - stopped;
       return;
     }
     if (signalled_) {

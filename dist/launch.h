@@ -3,9 +3,10 @@
 // Each rank is a process, the leader of a process group of its own. It finds out who it is from
 // WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK, WEFT_LOCAL_WORLD_SIZE, WEFT_MASTER_ADDR,
 // WEFT_MASTER_PORT and WEFT_JOB (dist/environment.h) and, for programs that know nothing of Weft,
-// from the same names without WEFT_. OMP_NUM_THREADS, where it is not set, becomes the host's
-// processors divided by its ranks. WEFT_LOG is the path of the rank's log, and WEFT_TERMINAL is set
-// for rank 0 if what it writes ends up on a terminal.
+// from the same names without WEFT_. OMP_NUM_THREADS, where it is not set, becomes the rank's
+// host's processors divided by that host's ranks; where it is, ranks on other hosts get it too.
+// WEFT_LOG is the path of the rank's log, and WEFT_TERMINAL is set for rank 0 if what it writes
+// ends up on a terminal.
 //
 // What rank 0 writes is shown; what any rank writes goes to its log. When a rank fails, the last
 // lines of the first one that did are shown, the others have a moment to end by themselves, and

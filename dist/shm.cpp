@@ -26,11 +26,8 @@ size_t board_file_bytes(int size) {
   return sizeof(Head) + static_cast<size_t>(size) * sizeof(Whereabouts) + Board::bytes(size);
 }
 
-// As much address space as the machine has memory.
-size_t heap_bytes() {
-  const auto bytes =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + (size_t{1} << 21) - 1) >> 21 << 21;
+size_t memory_of_host() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 // Processes reach each other's heaps; a rank's heap is a memory file that all have mapped.
@@ -46,9 +43,10 @@ class ShmWorld final : public World {
         board_file_(std::move(joined.board)),
         board_(board_file_, board_file_bytes(size)),
         heap_(std::move(own)) {
+    const size_t bytes = heap_bytes(memory_of_host(), size);
     for (int r = 0; r < size; ++r) {
       heaps_.push_back(r == rank ? Mapping()
-                                 : Mapping(joined.heaps[static_cast<size_t>(r)], heap_bytes()));
+                                 : Mapping(joined.heaps[static_cast<size_t>(r)], bytes));
       bases_.push_back(r == rank ? heap_.data() : heaps_.back().data());
     }
     struct flock lock = lock_on(rank);
@@ -144,8 +142,9 @@ std::unique_ptr<Communicator> join_shm(const std::string& job, int rank, int siz
     const Mapping mapping(board_file, board_file_bytes(size));
     Board::make(ShmWorld::first_board_memory_of(mapping.data(), size), size, 1);
   }
-  FileDescriptor heap_file = make_memory_file("weft-heap", heap_bytes());
-  Mapping heap(heap_file, heap_bytes());
+  const size_t bytes = heap_bytes(memory_of_host(), size);
+  FileDescriptor heap_file = make_memory_file("weft-heap", bytes);
+  Mapping heap(heap_file, bytes);
 
   std::shared_ptr<ShmWorld> world;
   Rendezvous rendezvous(job, rank, size, options.timeout_seconds);

@@ -69,16 +69,18 @@ void BoardCommunicator::fail(const std::string& verdict, bool contract_error) {
 }
 
 void BoardCommunicator::raise() {
+  // This rank touches nothing any more. Others that give up wait for that, as it does for them.
+  end_touching();
   bool contract_error = false;
   const std::string verdict = board_.verdict(contract_error);
   world_->remember(verdict, contract_error);
   // Memory that others are reading or writing must not be freed under them. They look at the
   // verdict before they begin, so who is not busy by now will not be. A rank that is dead or
   // stopped in the midst of it is not waited for beyond the timeout.
-  const double start = clock_seconds();
+  AwakeTime awake;
   for (int r = 0; r < size(); ++r) {
-    while (r != rank() && board_.seat(r).busy.load(std::memory_order_seq_cst) != 0 &&
-           clock_seconds() - start < options().timeout_seconds &&
+    while (board_.seat(r).busy.load(std::memory_order_seq_cst) != 0 &&
+           awake.look() < options().timeout_seconds &&
            world_->fate(ranks_[static_cast<size_t>(r)]).empty()) {
       sched_yield();
     }
@@ -89,10 +91,7 @@ void BoardCommunicator::raise() {
 
 void BoardCommunicator::begin_touching() {
   board_.seat(rank()).busy.store(1, std::memory_order_seq_cst);
-  if (board_.decided()) {
-    end_touching();
-    raise();
-  }
+  if (board_.decided()) raise();
 }
 
 void BoardCommunicator::end_touching() {

@@ -1,6 +1,7 @@
 // BoardCommunicator's waiting loop, for the files that wait for things of their own.
 #pragma once
 
+#include "dist/detail/awake_time.h"
 #include "dist/detail/board_communicator.h"
 
 #include <sched.h>
@@ -38,29 +39,29 @@ void BoardCommunicator::await(Present& present, const Ready& ready, const Missin
     if (ready()) return;
     pause_processor();
   }
-  const double start = clock_seconds();
+  AwakeTime awake;
   if (present.waiting == Waiting::eager) {
     do {
       for (int i = 0; i < 8; ++i) {
         if (ready()) return;
         sched_yield();
       }
-    } while (clock_seconds() - start < 1e-3);
+    } while (awake.look() < 1e-3);
   }
-  double looked = 0;
+  double next_look = 0;
   for (;;) {
     board_.sleep(ready);
     if (ready()) return;
     if (board_.decided()) raise();
-    const double now = clock_seconds();
-    if (now - looked < 0.02) continue;
-    looked = now;
+    const double waited = awake.look();
+    if (waited < next_look) continue;
+    next_look = waited + 0.02;
     present.still_missing = missing;
     std::vector<int> late;
     for (int r = 0; r < size(); ++r) {
       if (missing(r)) late.push_back(r);
     }
-    if (!late.empty()) report_missing(present, late, now - start);
+    if (!late.empty()) report_missing(present, late, waited);
   }
 }
 

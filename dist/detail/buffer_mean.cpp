@@ -10,6 +10,11 @@
 namespace weft::dist::detail {
 namespace {
 
+// Collectives know no bool; as bytes of 0 and 1 the largest of all is true if any is.
+DType travels_as(DType dtype) {
+  return dtype == boolean ? u8 : dtype;
+}
+
 void copy_storage(const Ref<Storage>& to, const Ref<Storage>& from) {
   std::memcpy(to->data(), from->data(), static_cast<size_t>(to->bytes()));
   to->bump_version();
@@ -42,7 +47,7 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
   const auto wanted = [&](const Tensor& buffer) {
     return floating_dtype && is_floating(buffer.dtype()) ? *floating_dtype : buffer.dtype();
   };
-  for (const DType dtype : {f32, f64, bf16, f16, i64, i32, u8}) {
+  for (const DType dtype : {f32, f64, bf16, f16, i64, i32, u8, boolean}) {
     Group group{dtype, {}, {}};
     for (const auto& [name, buffer] : buffers) {
       if (wanted(buffer) == dtype) group.count += (buffer.numel() + 15) / 16 * 16;
@@ -61,7 +66,7 @@ BufferMean::BufferMean(nn::Module& model, Communicator& comm, int64_t leaves,
       point_tensor(buffer, place);
       at += (value.numel() + 15) / 16 * 16;
     }
-    comm.broadcast({group.values->data(), group.count, dtype}, 0, {"buffers"});
+    comm.broadcast({group.values->data(), group.count, travels_as(dtype)}, 0, {"buffers"});
     groups_.push_back(std::move(group));
   }
 }
@@ -124,7 +129,7 @@ void BufferMean::finish() {
   for (Group& group : groups_) {
     if (!is_floating(group.dtype)) {
       // Ranks whose last shard was a ghost, or held no sample, agree with the others.
-      comm_.all_reduce({group.values->data(), group.count, group.dtype}, ReduceOp::max,
+      comm_.all_reduce({group.values->data(), group.count, travels_as(group.dtype)}, ReduceOp::max,
                        {"buffers"});
       continue;
     }

@@ -97,21 +97,33 @@ void Parallel::Engine::check_dtypes() const {
              *buffer);
 }
 
+// All that decides who sends what when, and what becomes of it. Values travel as they lie in
+// memory, so strides belong to it.
 void Parallel::Engine::check_model(const nn::Module& model) const {
   std::vector<std::string> lines;
   lines.push_back(concat({"strategy ", plan.name, ", ", leaves, " logical shards"}));
-  const auto add_dtype = [&](const char* what, std::optional<DType> dtype) {
-    if (dtype) lines.push_back(concat({what, " ", *dtype}));
+  const auto add = [&](const char* what, const Piece& value) {
+    lines.push_back(concat({what, " ", value}));
   };
-  add_dtype("parameter_dtype", options.parameter_dtype);
-  add_dtype("reduce_dtype", options.reduce_dtype);
-  add_dtype("buffer_dtype", options.buffer_dtype);
+  add("mean_over_shards", options.mean_over_shards);
+  add("reduce_every_shard", options.reduce_every_shard);
+  add("bucket_bytes", options.bucket_bytes);
+  add("shard_ranks", options.shard_ranks);
+  add("prefetch", options.prefetch);
+  add("max_gathered", options.max_gathered);
+  add("reshard_after_forward", options.reshard_after_forward);
+  if (options.parameter_dtype) add("parameter_dtype", *options.parameter_dtype);
+  if (options.reduce_dtype) add("reduce_dtype", *options.reduce_dtype);
+  if (options.buffer_dtype) add("buffer_dtype", *options.buffer_dtype);
   for (const auto& [name, tensor] : model.named_parameters()) {
-    lines.push_back(concat({"parameter ", name, " ", tensor.dtype(), tensor.shape(),
-                            tensor.requires_grad() ? "" : " (frozen)"}));
+    lines.push_back(
+        concat({"parameter ", name, " ", tensor.dtype(), tensor.shape(), " strides ",
+                detail::resting_strides(tensor), tensor.requires_grad() ? "" : " (frozen)"}));
   }
-  for (const auto& [name, tensor] : model.named_buffers())
-    lines.push_back(concat({"buffer ", name, " ", tensor.dtype(), tensor.shape()}));
+  for (const auto& [name, tensor] : model.named_buffers()) {
+    lines.push_back(concat({"buffer ", name, " ", tensor.dtype(), tensor.shape(), " strides ",
+                            detail::resting_strides(tensor)}));
+  }
   check_agreement(comm, "parallel", lines);
 }
 

@@ -22,6 +22,10 @@ int64_t rounded_up(int64_t count, int64_t multiple) {
 
 }  // namespace
 
+Strides resting_strides(const Tensor& tensor) {
+  return tensor.is_dense() ? tensor.strides() : contiguous_strides(tensor.shape());
+}
+
 Flat::Flat(std::string unit, const std::vector<NamedTensor>& parameters, const Mesh& mesh,
            Rest parameters_rest, std::optional<DType> computed)
     : unit_(std::move(unit)),
@@ -36,9 +40,8 @@ Flat::Flat(std::string unit, const std::vector<NamedTensor>& parameters, const M
   if (mixed) dtype_ = *computed;
   const int64_t alignment = alignment_of(dtype_);
   for (const auto& [name, tensor] : parameters) {
-    const Strides strides =
-        tensor.is_dense() ? tensor.strides() : contiguous_strides(tensor.shape());
-    entries_.push_back({name, tensor, tensor.shape(), strides, length_, tensor.numel()});
+    entries_.push_back(
+        {name, tensor, tensor.shape(), resting_strides(tensor), length_, tensor.numel()});
     if (mixed) tensor.set_grad({});
     used_length_ += tensor.numel();
     length_ += rounded_up(tensor.numel(), alignment);

@@ -17,6 +17,9 @@
 
 namespace weft::dist::detail {
 
+// The strides that a parameter's values rest in: its own, row-major ones if it has gaps in memory.
+Strides resting_strides(const Tensor& tensor);
+
 class Flat {
  public:
   struct Entry {

@@ -115,7 +115,7 @@ void Gatherer::before_forward(Unit& unit) {
     unit.first_call = calls_;
     calling_.push_back(&unit);
   }
-  ++calls_;
+  unit.last_call = calls_++;
   prefetch(unit, 1);
 }
 
@@ -125,17 +125,22 @@ Tensor Gatherer::after_forward(Unit& unit, const Tensor& output) {
   if (!recomputing() && (options_.reshard_after_forward || !grad_enabled())) drop(unit);
   if (!recording(output)) return {};
   const Tensor out = alias(output, output.shape(), output.strides());
-  record("unit", out, inputs(output), [this, &unit](const Tensor& gradient, Gradients& to) {
-    before_backward(unit);
+  // Run again within backward, it has the number of its last forward: no unit is dropped too soon.
+  const int64_t call = unit.last_call;
+  record("unit", out, inputs(output), [this, &unit, call](const Tensor& gradient, Gradients& to) {
+    before_backward(unit, call);
     to.set(0, gradient);
   });
   return out;
 }
 
-// Nodes run from the latest on, so whatever ran after this unit in forward has been walked back.
-void Gatherer::before_backward(Unit& unit) {
+// Nodes run from the latest on, so of the calls that began after this one those that followed it
+// have been walked back, and those within it have not begun: units that have no other calls are not
+// needed now. What counts is when this call began, not the unit's first one: a unit that is called
+// again within another's forward comes here while that one's backward has yet to end.
+void Gatherer::before_backward(Unit& unit, int64_t call) {
   for (Unit* other : units_) {
-    if (other->first_call > unit.first_call) drop(*other);
+    if (other->first_call > call) drop(*other);
   }
   need(unit);
   prefetch(unit, -1);
@@ -144,7 +149,7 @@ void Gatherer::before_backward(Unit& unit) {
 void Gatherer::end_shard() {
   for (Unit* unit : units_) {
     drop(*unit);
-    unit->first_call = -1;
+    unit->first_call = unit->last_call = -1;
   }
   if (!calling_.empty()) order_ = std::exchange(calling_, {});
   calls_ = 0;

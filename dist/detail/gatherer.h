@@ -22,7 +22,9 @@ struct Unit {
   enum class State : uint8_t { dropped, coming, here };
   State state = State::dropped;
   std::vector<Handle> handles = {};
-  int64_t first_call = -1;  // number of its first forward in this shard
+  // Numbers of its forwards in this shard: of the first, and of the one that ran or runs last.
+  int64_t first_call = -1;
+  int64_t last_call = -1;
 };
 
 class Gatherer {
@@ -50,7 +52,8 @@ class Gatherer {
   void drop(Unit& unit) noexcept;
   void before_forward(Unit& unit);
   Tensor after_forward(Unit& unit, const Tensor& output);
-  void before_backward(Unit& unit);
+  // Of the unit's forward number `call`.
+  void before_backward(Unit& unit, int64_t call);
   void start(Unit& unit);
   void need(Unit& unit);
   bool comes(const Flat& flat) const { return !holding_ || !flat.has_masters(); }

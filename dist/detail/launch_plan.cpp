@@ -85,8 +85,9 @@ std::vector<std::string> environment_with(const Variables& variables) {
 }
 
 // What a shell on another host does: runs the rank in a group of its own, ends the group when the
-// input ends (that is, when ssh or the launcher has gone), and returns what the rank returned.
-std::string remote_script(const LaunchOptions& options, const Variables& variables) {
+// input ends (that is, when ssh or the launcher has gone), and returns what the rank returned. How
+// many processors there are for the host's `ranks` is known there alone.
+std::string remote_script(const LaunchOptions& options, const Variables& variables, int ranks) {
   std::string words = "env";
   for (const auto& [name, value] : variables)
     words += " " + detail::shell_quoted(name + "=" + value);
@@ -95,20 +96,28 @@ std::string remote_script(const LaunchOptions& options, const Variables& variabl
     words += " " + detail::shell_quoted(word);
   char grace[32];
   std::snprintf(grace, sizeof grace, "%.3f", options.grace_seconds);
-  const std::string script = "cd " +
-                             detail::shell_quoted(std::filesystem::current_path().string()) +
-                             " || exit 126\n" + "exec 3<&0\n" + words + " </dev/null 3<&- &\n" +
-                             "rank=$!\n"
-                             "{ cat <&3; kill -TERM -$rank; kill -CONT -$rank; sleep " +
-                             grace +
-                             "; kill -KILL -$rank; } >/dev/null 2>&1 &\n"
-                             "watch=$!\n"
-                             "exec 3<&-\n"
-                             "wait $rank\n"
-                             "code=$?\n"
-                             "kill $watch\n"
-                             "kill -KILL -$rank 2>/dev/null\n"
-                             "exit $code\n";
+  const std::string script =
+      "cd " + detail::shell_quoted(std::filesystem::current_path().string()) + " || exit 126\n" +
+      "threads=$(nproc 2>/dev/null)\n"
+      "threads=$((${threads:-1} / " +
+      std::to_string(ranks) +
+      "))\n"
+      "[ $threads -ge 1 ] || threads=1\n"
+      "export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads}\n"
+      "exec 3<&0\n" +
+      words +
+      " </dev/null 3<&- &\n"
+      "rank=$!\n"
+      "{ cat <&3; kill -TERM -$rank; kill -CONT -$rank; sleep " +
+      grace +
+      "; kill -KILL -$rank; } >/dev/null 2>&1 &\n"
+      "watch=$!\n"
+      "exec 3<&-\n"
+      "wait $rank\n"
+      "code=$?\n"
+      "kill $watch\n"
+      "kill -KILL -$rank 2>/dev/null\n"
+      "exit $code\n";
   // Whatever shell the user has there, this is for sh.
   return "exec sh -c " + detail::shell_quoted(script);
 }
@@ -220,7 +229,9 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
       set("MASTER_ADDR", master);
       set("MASTER_PORT", std::to_string(port));
       variables.emplace_back("WEFT_JOB", job);
+      const char* threads = std::getenv("OMP_NUM_THREADS");
       if (plan.remote) {
+        if (threads) variables.emplace_back("OMP_NUM_THREADS", threads);
         if (ssh.empty()) {
           ssh = words_of(options.ssh);
           WEFT_CHECK(!ssh.empty(), "launch", "expected an ssh program, got '", options.ssh, "'");
@@ -228,7 +239,7 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
         }
         plan.command = ssh;
         plan.command.push_back(host.name);
-        plan.command.push_back(remote_script(options, variables));
+        plan.command.push_back(remote_script(options, variables, count));
         plan.environment = environment_with({});
       } else {
         if (program.empty()) program = find_program(options.command[0]);
@@ -237,7 +248,7 @@ std::vector<RankPlan> plan_launch(const LaunchOptions& options, const std::strin
         if (plans.empty() && !options.show_all && isatty(options.output))
           variables.emplace_back("WEFT_TERMINAL", "1");
         variables.emplace_back("WEFT_LOG", log_path(logs, first + local));
-        if (!std::getenv("OMP_NUM_THREADS")) {
+        if (!threads) {
           const int processors = threads_per_rank(1 << 20, own_processors(), count);
           variables.emplace_back("OMP_NUM_THREADS", std::to_string(processors));
         }

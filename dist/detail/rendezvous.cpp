@@ -55,6 +55,7 @@ bool send_message(int socket, const void* data, size_t size, const std::vector<i
   return sent == static_cast<ssize_t>(size);
 }
 
+// What has arrived already: a peer must not hold this rank up by sending nothing.
 JoinMessage receive_message(int socket) {
   JoinMessage result;
   result.bytes.resize(8192);
@@ -67,7 +68,7 @@ JoinMessage receive_message(int socket) {
   message.msg_controllen = control.size();
   ssize_t size;
   do {
-    size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (size < 0 && errno == EINTR);
   result.closed = size <= 0;
   result.bytes.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
@@ -115,8 +116,8 @@ socklen_t fill_address(sockaddr_un& address, const std::string& job) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-FileDescriptor make_socket() {
-  FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+FileDescriptor make_socket(int flags = 0) {
+  FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   WEFT_CHECK(fd.valid(), "join_shm", "expected a socket, got: ", std::strerror(errno));
   return fd;
 }
@@ -134,16 +135,23 @@ double Rendezvous::left() const {
   return std::max(0.0, deadline_ - now());
 }
 
-bool Rendezvous::readable(std::vector<int> fds, std::vector<bool>& which) const {
+bool Rendezvous::readable(const std::vector<int>& fds, std::vector<bool>& which) const {
+  const double deadline = deadline_ + (rank_ == 0 ? 0 : 1);  // rank 0 tells all when the time is up
   std::vector<pollfd> polls;
   for (const int fd : fds)
-    polls.push_back({fd, POLLIN, 0});                 // poll skips negative ones
-  const double most = left() + (rank_ == 0 ? 0 : 1);  // rank 0 tells all when the time is up
-  const int ready = poll(polls.data(), polls.size(), static_cast<int>(most * 1000) + 1);
-  which.assign(fds.size(), false);
-  for (size_t i = 0; i < fds.size(); ++i)
-    which[i] = polls[i].revents != 0;
-  return ready > 0 || (ready < 0 && errno == EINTR);
+    polls.push_back({fd, POLLIN, 0});  // poll skips negative ones
+  for (;;) {
+    const double most = deadline - now();
+    if (most <= 0) return false;
+    const int ready = poll(polls.data(), polls.size(), static_cast<int>(most * 1000) + 1);
+    WEFT_CHECK(ready >= 0 || errno == EINTR, "join_shm",
+               "expected to wait for ranks, got: ", std::strerror(errno));
+    if (ready > 0) break;
+  }
+  which.clear();
+  for (const pollfd& look : polls)
+    which.push_back(look.revents != 0);
+  return true;
 }
 
 Joined Rendezvous::exchange(FileDescriptor board, FileDescriptor heap) {
@@ -159,23 +167,68 @@ Joined Rendezvous::exchange(FileDescriptor board, FileDescriptor heap) {
 
 void Rendezvous::refuse_all(const std::string& text) {
   const std::string message = static_cast<char>(Kind::error) + text;
-  for (const FileDescriptor& peer : peers_) {
+  const auto tell = [&](const FileDescriptor& peer) {
     if (peer.valid()) send_message(peer.get(), message.data(), message.size(), {});
+  };
+  for (const auto* list : {&peers_, &strangers_}) {
+    for (const FileDescriptor& peer : *list)
+      tell(peer);
   }
-  // Those that have come but were not asked in yet.
-  pollfd waiting{listener_.get(), POLLIN, 0};
-  while (listener_.valid() && poll(&waiting, 1, 0) > 0) {
+  // Those that have come but were not accepted yet.
+  while (listener_.valid()) {
     const FileDescriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid()) break;
-    send_message(peer.get(), message.data(), message.size(), {});
+    tell(peer);
   }
   refuse_join(text);
+}
+
+void Rendezvous::accept_stranger() {
+  FileDescriptor stranger(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (stranger.valid()) {
+    if (same_user(stranger.get())) strangers_.push_back(std::move(stranger));
+    return;
+  }
+  const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+  if (!gone_again)
+    refuse_all(
+        concat({"expected to accept the ranks of job '", job_, "', got: ", std::strerror(errno)}));
+}
+
+void Rendezvous::ask_in(FileDescriptor stranger, Joined& joined) {
+  JoinMessage message = receive_message(stranger.get());
+  Hello hello{};
+  if (message.bytes.size() != sizeof hello || message.files.size() != 1) return;  // no rank
+  std::memcpy(&hello, message.bytes.data(), sizeof hello);
+  const auto r = static_cast<size_t>(hello.rank);
+  const bool fits =
+      hello.magic == kJoinMagic && hello.size == size_ && hello.rank > 0 && hello.rank < size_;
+  if (!fits || peers_[r].valid()) {
+    const std::string text = !fits ? concat({"expected ranks of ", size_, " in job '", job_,
+                                             "', got rank ", hello.rank, " of ", hello.size})
+                                   : concat({"expected each rank of job '", job_,
+                                             "' once, got rank ", hello.rank, " twice"});
+    strangers_.push_back(std::move(stranger));  // is told, too
+    refuse_all(text);
+  }
+  peers_[r] = std::move(stranger);
+  joined.heaps[r] = std::move(message.files[0]);
+  joined.processes[r] = hello.process;
+}
+
+std::string Rendezvous::missing_ranks() const {
+  std::string missing;
+  for (int r = 1; r < size_; ++r) {
+    if (!peers_[static_cast<size_t>(r)].valid())
+      missing += concat({missing.empty() ? "" : ", ", r});
+  }
+  return missing;
 }
 
 Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
   sockaddr_un address{};
   const socklen_t length = fill_address(address, job_);
-  listener_ = make_socket();
+  listener_ = make_socket(SOCK_NONBLOCK);
   // A job of this name that is just ending lets go of it within moments.
   while (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno != EADDRINUSE || left() == 0)
@@ -193,18 +246,14 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
   joined.heaps[0] = std::move(heap);
   joined.processes[0] = getpid();
   peers_.resize(static_cast<size_t>(size_));
-  for (int present = 1; present < size_;) {
-    std::vector<int> fds;
-    for (const FileDescriptor& peer : peers_)
-      fds.push_back(peer.get());
-    fds[0] = listener_.get();
+  for (std::string missing; !(missing = missing_ranks()).empty();) {
+    std::vector<int> fds = {listener_.get()};
+    for (int r = 1; r < size_; ++r)
+      fds.push_back(peers_[static_cast<size_t>(r)].get());
+    for (const FileDescriptor& stranger : strangers_)
+      fds.push_back(stranger.get());
     std::vector<bool> which;
     if (!readable(fds, which)) {
-      std::string missing;
-      for (int r = 1; r < size_; ++r) {
-        if (!peers_[static_cast<size_t>(r)].valid())
-          missing += concat({missing.empty() ? "" : ", ", r});
-      }
       refuse_all(concat({"expected ", size_, " ranks of job '", job_, "' within ", timeout_,
                          " s, got no rank ", missing}));
     }
@@ -214,32 +263,18 @@ Joined Rendezvous::host(FileDescriptor board, FileDescriptor heap) {
                            ": it died (process ", joined.processes[static_cast<size_t>(r)],
                            ") while joining"}));
     }
-    if (!which[0]) continue;
-    FileDescriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer.valid() || !same_user(peer.get())) continue;
-    JoinMessage message = receive_message(peer.get());
-    Hello hello{};
-    if (message.bytes.size() != sizeof hello || message.files.size() != 1) continue;
-    std::memcpy(&hello, message.bytes.data(), sizeof hello);
-    const auto r = static_cast<size_t>(hello.rank);
-    const bool fits =
-        hello.magic == kJoinMagic && hello.size == size_ && hello.rank > 0 && hello.rank < size_;
-    if (!fits || peers_[r].valid()) {
-      const std::string text = !fits ? concat({"expected ranks of ", size_, " in job '", job_,
-                                               "', got rank ", hello.rank, " of ", hello.size})
-                                     : concat({"expected each rank of job '", job_,
-                                               "' once, got rank ", hello.rank, " twice"});
-      const std::string answer = static_cast<char>(Kind::error) + text;
-      send_message(peer.get(), answer.data(), answer.size(), {});
-      refuse_all(text);
+    // From the last on, so that the others keep their numbers.
+    for (size_t i = strangers_.size(); i-- > 0;) {
+      if (!which[static_cast<size_t>(size_) + i]) continue;
+      FileDescriptor stranger = std::move(strangers_[i]);
+      strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+      ask_in(std::move(stranger), joined);
     }
-    peers_[r] = std::move(peer);
-    joined.heaps[r] = std::move(message.files[0]);
-    joined.processes[r] = hello.process;
-    ++present;
+    if (which[0]) accept_stranger();
   }
 
   listener_ = FileDescriptor();  // the name is free again
+  strangers_.clear();
 
   std::vector<int> files = {joined.board.get()};
   for (const FileDescriptor& file : joined.heaps)

@@ -35,8 +35,13 @@ class Rendezvous {
   Joined host(FileDescriptor board, FileDescriptor heap);
   Joined visit(FileDescriptor heap);
   [[noreturn]] void refuse_all(const std::string& text);
+  // Whoever connects to rank 0 is a stranger until it says who it is: nobody is waited for. Ranks
+  // then become peers, and what they bring goes to `joined`.
+  void accept_stranger();
+  void ask_in(FileDescriptor stranger, Joined& joined);
+  std::string missing_ranks() const;
   // Waits until a descriptor can be read; false when the time is up.
-  bool readable(std::vector<int> fds, std::vector<bool>& which) const;
+  bool readable(const std::vector<int>& fds, std::vector<bool>& which) const;
   double left() const;
 
   const std::string job_;
@@ -44,9 +49,11 @@ class Rendezvous {
   const int size_;
   const double timeout_;
   const double deadline_;
-  FileDescriptor listener_;  // on rank 0, until all have come
-  std::vector<FileDescriptor>
-      peers_;  // on rank 0: each rank's connection; elsewhere one, to rank 0
+  // On rank 0, until all have come.
+  FileDescriptor listener_;
+  std::vector<FileDescriptor> strangers_;
+  // On rank 0 each rank's connection; elsewhere one, to rank 0.
+  std::vector<FileDescriptor> peers_;
 };
 
 }  // namespace weft::dist::detail

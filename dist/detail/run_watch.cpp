@@ -43,7 +43,7 @@ std::vector<std::string> RunWatch::look(std::span<const pid_t> processes) {
 // else the one that was heard of least lately. What others then do, its end tells the launcher.
 void RunWatch::look_at_beats(std::span<const RankSample> samples, std::span<const pid_t> processes,
                              std::vector<std::string>& lines) {
-  const double now = clock_seconds();
+  const double now = awake_.look();
   std::optional<size_t> worst;
   bool worst_stopped = false;
   for (size_t r = 0; r < samples.size(); ++r) {

@@ -2,6 +2,7 @@
 // or grow, and places that come and go.
 #pragma once
 
+#include "dist/detail/awake_time.h"
 #include "dist/detail/supervisor.h"
 #include "dist/launch.h"
 
@@ -20,7 +21,7 @@ class RunWatch final : public LaunchWatch {
  private:
   struct Beat {
     uint64_t count = 0;
-    double since = 0;    // when it last rose
+    double since = 0;    // when it last rose, by awake_
     double longest = 0;  // between two, so far
   };
 
@@ -32,6 +33,7 @@ class RunWatch final : public LaunchWatch {
   RunBoard& board_;
   const SupervisorOptions& options_;
   StepWatch steps_;
+  AwakeTime awake_;
   std::vector<Beat> beats_;
   std::string complaint_;  // about the places file, told once
 };

@@ -17,6 +17,13 @@ FileDescriptor make_memory_file(const char* name, size_t bytes) {
   return file;
 }
 
+size_t heap_bytes(size_t memory, int ranks) {
+  constexpr size_t kHugePage = size_t{1} << 21;
+  constexpr size_t kAddresses = size_t{1} << 46;
+  const size_t most = kAddresses / static_cast<size_t>(ranks) / kHugePage * kHugePage;
+  return std::min((memory + kHugePage - 1) / kHugePage * kHugePage, most);
+}
+
 Mapping::Mapping(const FileDescriptor& file, size_t bytes) : bytes_(bytes) {
   void* at =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);

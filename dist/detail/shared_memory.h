@@ -13,6 +13,12 @@ namespace weft::dist::detail {
 // long as a process has it open or mapped.
 FileDescriptor make_memory_file(const char* name, size_t bytes);
 
+// Bytes of each rank's heap where `ranks` share a host with `memory` bytes: addresses for all of
+// the memory, as any rank may be the one that holds it, but no more than there are. Every process
+// maps the heaps of all ranks, and it has 2^47 bytes of addresses on today's processors: half of
+// those.
+size_t heap_bytes(size_t memory, int ranks);
+
 // A mapping of a whole memory file.
 class Mapping {
  public:

@@ -51,13 +51,15 @@ Ref<Storage> TransportCommunicator::allocate(int64_t bytes) {
 TransportCommunicator::Flight TransportCommunicator::send(int peer, Channel channel,
                                                           const std::byte* data, int64_t bytes) {
   const int to = ranks_[static_cast<size_t>(peer)];
-  return {network_->transport().send(to, tag(channel), data, static_cast<size_t>(bytes)), peer};
+  return {network_->transport().send(to, tag(channel), data, static_cast<size_t>(bytes)), peer,
+          bytes};
 }
 
 TransportCommunicator::Flight TransportCommunicator::recv(int peer, Channel channel,
                                                           std::byte* data, int64_t most) {
   const int from = ranks_[static_cast<size_t>(peer)];
-  return {network_->transport().recv(from, tag(channel), data, static_cast<size_t>(most)), peer};
+  return {network_->transport().recv(from, tag(channel), data, static_cast<size_t>(most)), peer,
+          most};
 }
 
 bool TransportCommunicator::try_wait(Flight& flight, bool& lost) {
@@ -74,20 +76,22 @@ bool TransportCommunicator::try_wait(Flight& flight, bool& lost) {
 
 void TransportCommunicator::await(const Present& present, std::span<Flight> flights) {
   for (size_t i = 0; i < flights.size(); ++i) {
-    const double start = clock_seconds();
-    double gone_since = 0;
+    AwakeTime awake;
+    std::optional<double> gone_since;
     bool lost = false;
     while (!try_wait(flights[i], lost))
-      look_around(present, flights.subspan(i), start, gone_since, lost);
+      look_around(present, flights.subspan(i), awake.look(), gone_since, lost);
   }
 }
 
 void TransportCommunicator::look_around(const Present& present, std::span<Flight> waiting,
-                                        double since, double& gone_since, bool lost) {
-  constexpr double kNews = 5;      // until it is known why a connection is lost
-  constexpr double kOnTheWay = 1;  // for what a rank has sent before it left
-  const double now = clock_seconds();
-  const double waited = now - since;
+                                        double waited, std::optional<double>& gone_since,
+                                        bool lost) {
+  constexpr double kNews = 5;  // until it is known why a connection is lost
+  // What a rank has sent before it left may still lie in its host's buffers. That it has left comes
+  // by another connection, and sooner: a slow one must have the time to bring the rest.
+  constexpr double kOnTheWay = 1;
+  constexpr double kSlowBytesPerSecond = 1e6;
   Control& control = network_->control();
   if (const auto verdict = control.verdict(number_)) {
     // Contracts that are on their way are taken, so that none is left in the connections that
@@ -97,14 +101,18 @@ void TransportCommunicator::look_around(const Present& present, std::span<Flight
   }
   bool gone = false;
   bool died = false;
+  int64_t bytes = 0;  // from or to those that have gone
   for (const Flight& flight : waiting) {
     if (flight.done) continue;
     const std::string fate = control.fate(ranks_[static_cast<size_t>(flight.peer)], number_);
-    gone = gone || !fate.empty();
-    died = died || (!fate.empty() && fate != kLeft);
+    if (fate.empty()) continue;
+    gone = true;
+    died = died || fate != kLeft;
+    bytes += flight.bytes;
   }
-  if (gone && gone_since == 0) gone_since = now;
-  const bool hopeless = died || (gone && now - gone_since > kOnTheWay);
+  if (gone && !gone_since) gone_since = waited;
+  const double on_the_way = kOnTheWay + static_cast<double>(bytes) / kSlowBytesPerSecond;
+  const bool hopeless = died || (gone && waited - *gone_since > on_the_way);
   if (!hopeless && waited < options().timeout_seconds && !(lost && waited > kNews)) return;
   std::vector<int> missing;
   for (Flight& flight : waiting) {

@@ -7,11 +7,13 @@
 // straight to where they are needed; sums are formed by FoldPlan in the order of dist/tree.h.
 #pragma once
 
+#include "dist/detail/awake_time.h"
 #include "dist/detail/base.h"
 #include "dist/detail/network.h"
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +56,7 @@ class TransportCommunicator final : public CommunicatorBase {
   struct Flight {
     std::unique_ptr<Transport::Transfer> transfer;
     int peer = 0;
+    int64_t bytes = 0;  // at most
     bool done = false;
   };
   // What a rank says when it meets the others: this, then the nodes of its parts and results, then
@@ -76,9 +79,10 @@ class TransportCommunicator final : public CommunicatorBase {
   Flight recv(int peer, Channel channel, std::byte* data, int64_t most);
   // Waits for all of them, or throws the verdict.
   void await(const Present& present, std::span<Flight> flights);
-  // `gone_since` is when the first of them was found to have gone, 0 before.
-  void look_around(const Present& present, std::span<Flight> waiting, double since,
-                   double& gone_since, bool lost);
+  // After `waited` seconds, of which so many had passed when the first of them was found to have
+  // gone.
+  void look_around(const Present& present, std::span<Flight> waiting, double waited,
+                   std::optional<double>& gone_since, bool lost);
   bool try_wait(Flight& flight, bool& lost);
   void report_missing(const Present& present, const std::vector<int>& missing, double waited,
                       bool lost);

@@ -2,6 +2,7 @@
 // share of the data within its host, and carries that share alone to the other hosts' ranks of the
 // same number. Ranks have met before: all of them are there and want the same.
 #include "dist/detail/hosts.h"
+#include "dist/detail/settle.h"
 #include "dist/detail/transport_exchange.h"
 #include "dist/tree.h"
 
@@ -103,16 +104,15 @@ void TransportCommunicator::Exchange::all_reduce_by_host(const std::vector<Part>
   // What is under way must not outlive the memory that it works on.
   struct Settle {
     Communicator& across;
+    std::array<Round, 2>& rounds;
     int exceptions = std::uncaught_exceptions();
     ~Settle() {
       if (std::uncaught_exceptions() == exceptions) return;
-      across.abort("");
-      try {
-        across.wait_all();
-      } catch (const CommunicationError&) {  // the reason is under way already
-      }
+      across.abort("");  // the reason is under way already
+      for (Round& round : rounds)
+        settle(round.carried);
     }
-  } const settle{*hosts.across};
+  } const settle_at_end{*hosts.across, rounds};
   int64_t number = 0;
   for (int64_t done = 0; done < shares; done += most, ++number) {
     Round& round = rounds[static_cast<size_t>(number % 2)];

@@ -155,6 +155,31 @@ TEST(Contract, NodesMustBeDisjointAndResultsTheSame) {
   }
 }
 
+// Found when all are about to write to each other's memory: none must wait for the others' end. The
+// nodes differ in the last of many, so that all are looking for them at the same time.
+TEST(Contract, ResultsOfOtherNodesInOthersMemoryAreRefusedAtOnce) {
+  constexpr double kTimeout = 30;
+  constexpr int kNodes = 6000;
+  const double start = clock_seconds();
+  std::array<std::string, 2> texts;
+  const auto body = [&](Communicator& comm) {
+    std::array<float, 4> in{};
+    std::vector<float> out(4 * kNodes);
+    std::vector<Part> results;
+    for (int i = 0; i < kNodes; ++i)
+      results.push_back({{0, i}, {&out[static_cast<size_t>(4 * i)], 4, f32}});
+    results.back().node.index += comm.rank();
+    texts[static_cast<size_t>(comm.rank())] = error_of([&] {
+      comm.run(Communicator::all_reduce_nodes({{{0, comm.rank()}, {in.data(), 4, f32}}},
+                                              std::move(results), kNodes + 1));
+    });
+  };
+  run_thread_ranks(2, body, {.communicator = {.timeout_seconds = kTimeout}});
+  EXPECT_THAT(texts[0], HasSubstr("expected a result for the same nodes on every rank"));
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_LT(clock_seconds() - start, kTimeout) << "they waited for each other";
+}
+
 TEST(Contract, DifferencesWithinAGroupNameTheGroup) {
   std::array<std::string, 4> texts;
   run_thread_ranks(4, [&](Communicator& comm) {

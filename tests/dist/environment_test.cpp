@@ -105,11 +105,19 @@ TEST(Environment, Torchrun) {
   expect_place(is, "torchrun", 5, 8, 1, 4);
   EXPECT_EQ(is.master_address, "node0");
   EXPECT_EQ(is.master_port, 29500);
-  EXPECT_EQ(is.job, "torchrun-none-0-node0-29500");
+  EXPECT_EQ(is.job, "torchrun-none-node0-29500");
   // Another launch, another name; another rank, the same.
   EXPECT_NE(is.job, read(kTorchrun + Variables{{"MASTER_PORT", "29501"}}).job);
-  EXPECT_NE(is.job, read(kTorchrun + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}}).job);
+  // Agents of several hosts may have restarted their ranks unequally often.
+  EXPECT_EQ(is.job, read(kTorchrun + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}}).job);
   EXPECT_EQ(is.job, read(kTorchrun + Variables{{"RANK", "4"}, {"LOCAL_RANK", "0"}}).job);
+}
+
+TEST(Environment, TorchrunOnOneHostCountsRestarts) {
+  const Variables one_host = kTorchrun + Variables{{"LOCAL_RANK", "5"}, {"LOCAL_WORLD_SIZE", "8"}};
+  EXPECT_EQ(read(one_host).job, "torchrun-none-0-node0-29500");
+  EXPECT_EQ(read(one_host + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}}).job,
+            "torchrun-none-1-node0-29500");
 }
 
 TEST(Environment, RanksByHandAreOfOneHost) {
@@ -137,11 +145,22 @@ TEST(Environment, Mpirun) {
 TEST(Environment, MpiexecByPmi) {
   const Variables variables = {
       {"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
-  const RankEnvironment is = read(variables);
+  // Two hosts, each with a parent of its own.
+  const Variables master = {{"MASTER_ADDR", "n"}, {"MASTER_PORT", "29500"}};
+  const RankEnvironment is = read(variables + master);
   expect_place(is, "mpiexec", 3, 4, 1, 2);
-  EXPECT_EQ(is.job, "mpiexec-4242");
-  EXPECT_EQ(is.master_address, "");  // two hosts, and nothing names the first
-  EXPECT_EQ(read(variables + Variables{{"MASTER_ADDR", "n"}}).master_address, "n");
+  EXPECT_EQ(is.job, "mpiexec-n-29500");
+  EXPECT_EQ(is.master_address, "n");
+  EXPECT_EQ(is.master_port, 29500);
+  EXPECT_THAT(error_of_variables(variables),
+              testing::HasSubstr("expected MASTER_PORT or WEFT_JOB, to tell this launch from "
+                                 "others, beside rank 3 of 4 by mpiexec, got neither"));
+  EXPECT_EQ(read(variables + Variables{{"WEFT_JOB", "j"}}).job, "j");
+  // One host.
+  const RankEnvironment near = read(variables + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});
+  expect_place(near, "mpiexec", 1, 2, 1, 2);
+  EXPECT_EQ(near.job, "mpiexec-4242");
+  EXPECT_EQ(near.master_address, "127.0.0.1");
 }
 
 TEST(Environment, Srun) {

@@ -155,6 +155,26 @@ TEST(GlooHostsFault, StoppedRank) {
   test::expect_verdicts(outcomes, 1, "and does not answer");
 }
 
+// Memory runs out on the thread that carries data between the hosts: there is room for what the
+// hosts' sums lie in, not for what comes from others.
+TEST(GlooHostsFault, RankWithoutMemoryBetweenTheHosts) {
+  const HostsJob job;
+  const auto outcomes = test::run_processes(4, [&](int rank) {
+    Ledger ledger(rank == 0 ? (2 << 20) + 4096 : 0);
+    const LedgerScope scope(ledger);
+    const auto comm = job.join(rank);
+    std::vector<float> memory(1 << 19);
+    comm->all_reduce({memory.data(), 1 << 19, f32});
+    return std::string();
+  });
+  EXPECT_EQ(outcomes[0].code, test::kThrew) << outcomes[0].signal;
+  EXPECT_THAT(outcomes[0].text, testing::HasSubstr("[memory]"));
+  for (size_t r = 1; r < 4; ++r) {
+    EXPECT_EQ(outcomes[r].code, test::kVerdict) << r;
+    EXPECT_THAT(outcomes[r].text, testing::HasSubstr("got no rank 0")) << r;
+  }
+}
+
 // In the midst of a sum, within the host or between the hosts.
 TEST(GlooHostsFault, KilledOrStoppedAtAnyMoment) {
   for (int round = 0; round < 4; ++round) {

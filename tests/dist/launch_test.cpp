@@ -369,6 +369,55 @@ TEST_F(Launch, StopsAndContinuesTheRanks) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(Launch, TheTimeLimitDoesNotRunWhileStopped) {
+  options_.time_limit_seconds = 2;
+  set_script("echo $$ > $F/rank.$RANK\nwhile [ ! -e $F/go ]; do :; done", 1);
+  const pid_t launcher = fork_launch();
+  ASSERT_TRUE(comes([&] { return processes("rank").size() == 1; }));
+  kill(launcher, SIGTSTP);
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, WUNTRACED), launcher);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::ofstream(folder_ + "/go") << "go";
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  kill(launcher, SIGCONT);
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << errors_.text();
+}
+
+TEST_F(Launch, SomebodyHadThisProcessIgnoreItsChildren) {
+  struct sigaction ignore {
+  }, before{}, after{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGCHLD, &ignore, &before);
+  const int code = run("grep SigIgn: /proc/self/status; exit 3", 1);
+  sigaction(SIGCHLD, &before, &after);
+  EXPECT_EQ(code, 3);
+  EXPECT_EQ(after.sa_handler, SIG_IGN) << "it is as it was";
+  std::istringstream words(log(0));
+  std::string name, mask;
+  words >> name >> mask;
+  EXPECT_EQ(name, "SigIgn:");
+  EXPECT_EQ(std::stoull(mask, nullptr, 16) >> (SIGCHLD - 1) & 1, 0U) << "ranks must not inherit it";
+}
+
+// As ssh does, but for the other host: nothing of the environment here is there.
+TEST_F(Launch, RanksOnOtherHostsGetTheirThreads) {
+  const std::string ssh = folder_ + "/ssh";
+  std::ofstream(ssh) << "#!/bin/sh\nshift\nexec env -i PATH=\"$PATH\" sh -c \"$1\"\n";
+  std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
+  options_.ssh = ssh;
+  options_.hosts = {{"elsewhere", 2}};
+  const auto threads = [&] { return read_file(folder_ + "/threads"); };
+  ASSERT_EQ(run("[ $RANK = 0 ] || echo $OMP_NUM_THREADS > $F/threads", 2), 0);
+  EXPECT_EQ(threads(), std::to_string(std::max(1, own_processors() / 2)) + "\n");
+  setenv("OMP_NUM_THREADS", "7", 1);
+  EXPECT_EQ(run("[ $RANK = 0 ] || echo $OMP_NUM_THREADS > $F/threads", 2), 0);
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(threads(), "7\n");
+}
+
 TEST_F(Launch, TemporaryLogsStayOnlyAfterAFailure) {
   options_.log_directory.clear();
   ASSERT_EQ(run("dirname $WEFT_LOG > $F/where", 1), 0);

@@ -2,6 +2,7 @@
 #include "autograd/engine.h"
 #include "core/ledger.h"
 #include "core/random.h"
+#include "dist/detail/point_tensor.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "tests/support/parallel_models.h"
@@ -168,6 +169,87 @@ TEST(Parallel, NamesAModelThatIsBuiltDifferentlyOnOneRank) {
     EXPECT_NE(error.find("[9, 8]"), std::string::npos) << error;
     EXPECT_NE(error.find("weight"), std::string::npos) << error;
   }
+}
+
+// Values travel as they lie in memory.
+TEST(Parallel, NamesAParameterOrBufferThatLiesOtherwiseOnOneRank) {
+  struct Strided : nn::Module {
+    Tensor weight = zeros({2, 3});
+    Tensor mask = zeros({2, 3});
+    Strided() {
+      add_parameter("weight", weight);
+      add_buffer("mask", mask);
+    }
+    Tensor forward(const Tensor& x) override { return x; }
+  };
+  for (const bool buffer : {false, true}) {
+    const std::string error = error_of_ranks(2, [&](dist::Communicator& comm) {
+      Strided model;
+      Tensor& changed = buffer ? model.mask : model.weight;
+      if (comm.rank() == 1) dist::detail::point_tensor(changed, transpose(zeros({3, 2}), 0, 1));
+      const dist::Parallel parallel(model, comm);
+    });
+    EXPECT_NE(error.find(buffer ? "buffer mask f32[2, 3] strides [1, 2] on rank 1"
+                                : "parameter weight f32[2, 3] strides [1, 2] on rank 1"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST(Parallel, NamesAnOptionThatDiffersOnOneRank) {
+  const auto differs = [](const std::string& text, const auto& change) {
+    const std::string error = error_of_ranks(2, [&](dist::Communicator& comm) {
+      Wide model;
+      dist::ParallelOptions options{.strategy = "fsdp", .wrap = {.every_module = true}};
+      if (comm.rank() == 1) change(options);
+      const dist::Parallel parallel(model, comm, options);
+    });
+    EXPECT_NE(error.find(text + " on rank 1"), std::string::npos) << error;
+  };
+  using Options = dist::ParallelOptions;
+  differs("mean_over_shards false", [](Options& o) { o.mean_over_shards = false; });
+  differs("reduce_every_shard false", [](Options& o) { o.reduce_every_shard = false; });
+  differs("bucket_bytes 1", [](Options& o) { o.bucket_bytes = 1; });
+  differs("shard_ranks 1", [](Options& o) { o.shard_ranks = 1; });
+  differs("prefetch false", [](Options& o) { o.prefetch = false; });
+  differs("max_gathered 3", [](Options& o) { o.max_gathered = 3; });
+  differs("reshard_after_forward false", [](Options& o) { o.reshard_after_forward = false; });
+}
+
+// They are no numbers, but state as any other: rank 0's at first, put back with a step that comes
+// to nothing, true after a step where any rank has made them so.
+TEST(Parallel, BuffersOfBoolArePartOfTheState) {
+  struct Seen : nn::Module {
+    nn::Linear fc{64, 2};
+    Tensor seen = zeros({3}, {.dtype = boolean});
+    Seen() {
+      add("fc", fc);
+      add_buffer("seen", seen);
+    }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  dist::run_thread_ranks(2, [](dist::Communicator& comm) {
+    const auto values = [](const Seen& model) { return to(model.seen, i64).to_vector<int64_t>(); };
+    const auto mark = [](const Seen& model, int at) { model.seen.data<bool>()[at] = true; };
+    Seen model;
+    mark(model, comm.rank());
+    dist::Parallel parallel(model, comm);
+    optim::Sgd optimizer(parallel.parameters(), {.lr = 0.1});
+    EXPECT_EQ(values(model), (std::vector<int64_t>{1, 0, 0}));
+    const auto backward = [&](uint64_t step) {
+      parallel.begin_step(step);
+      parallel.begin_shard(parallel.shards()[0]);
+      if (comm.rank() == 1) mark(model, 2);
+      parallel.backward(sum(square(model(ones({2, 64})))));
+      parallel.finish_gradients();
+    };
+    backward(0);
+    parallel.skip_step();
+    EXPECT_EQ(values(model), (std::vector<int64_t>{1, 0, 0}));
+    backward(1);
+    optimizer.step();
+    EXPECT_EQ(values(model), (std::vector<int64_t>{1, 0, 1}));
+  });
 }
 
 TEST(Parallel, RefusesWhatCannotBe) {

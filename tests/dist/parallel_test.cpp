@@ -1,5 +1,7 @@
 // Every strategy at every number of ranks: the same bits.
+#include "ops/ops.h"
 #include "tests/support/parallel_models.h"
+#include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -70,6 +72,44 @@ TEST(SameBits, OfStrategiesAtEqualRanksWithoutANumberOfShards) {
                 train(model, {.strategy = "single", .logical_shards = 2 * ranks, .steps = 6}))
           << strategy;
     }
+  }
+}
+
+// A unit that is called once by itself and again within another's forward, whose own values its
+// backward needs after that.
+struct Sharing : nn::Module {
+  struct Outer : nn::Module {
+    nn::Linear own{12, 12};
+    nn::Linear& shared;
+    explicit Outer(nn::Linear& lent) : shared(lent) { add("own", own); }
+    Tensor forward(const Tensor& x) override { return shared(relu(own(x))); }
+  };
+  nn::Linear inner{12, 12};
+  Outer outer{inner};
+  Sharing() {
+    add("inner", inner);
+    add("outer", outer);
+  }
+  Tensor forward(const Tensor& x) override { return outer(relu(inner(x))); }
+};
+
+TEST(SameBits, WhereAUnitIsCalledAgainWithinAnother) {
+  TestModel model;
+  model.make = [] { return std::make_unique<Sharing>(); };
+  model.rows = [](int64_t step, int64_t first, int64_t rows) {
+    const Tensor all = normal({kTestBatch, 12}, static_cast<uint64_t>(step) + 7, f32);
+    std::vector<int64_t> classes;
+    for (int64_t i = first; i < first + rows; ++i)
+      classes.push_back(i % 12);
+    return Rows{narrow(all, 0, first, rows), ints(classes, {rows})};
+  };
+  const Trained alone = train(model, {.strategy = "single", .steps = 3});
+  for (const bool prefetch : {true, false}) {
+    const auto change = [&](dist::ParallelOptions& options) {
+      options.wrap = {.names = {"inner", "outer"}};
+      options.prefetch = prefetch;
+    };
+    EXPECT_EQ(train(model, {.strategy = "fsdp", .ranks = 2, .steps = 3, .change = change}), alone);
   }
 }
 

@@ -1,11 +1,16 @@
 #include "dist/shm.h"
 
+#include "dist/detail/shared_memory.h"
 #include "tests/support/collective_checks.h"
 #include "tests/support/processes.h"
 #include "tests/support/tensors.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <cstddef>
 
 namespace weft::dist {
 namespace {
@@ -139,6 +144,38 @@ TEST(ShmJoin, MissingRanksAreNamed) {
   });
   EXPECT_EQ(alone[0].text,
             "[join_shm] expected rank 0 of job '" + job + "' within 0.1 s, got nobody");
+}
+
+// Rank 1 connects twice, and says nothing the first time.
+TEST(ShmJoin, WhoSaysNothingHoldsNobodyUp) {
+  const std::string job = test::fresh_job_name();
+  const auto outcomes = test::run_processes(2, [&](int rank) {
+    const detail::FileDescriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = concat({"weft-shm-", static_cast<int64_t>(geteuid()), "-", job});
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    while (rank == 1 &&
+           connect(silent.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      usleep(1000);
+    }
+    join_shm(job, rank, 2, {.timeout_seconds = 5})->barrier();
+    return std::string();
+  });
+  for (const Outcome& outcome : outcomes)
+    EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
+}
+
+TEST(ShmJoin, HeapsOfAllRanksFitIntoTheAddressesOfAProcess) {
+  constexpr size_t kGib = size_t{1} << 30;
+  EXPECT_EQ(detail::heap_bytes(16 * kGib - 4096, 8), 16 * kGib);
+  for (const int ranks : {1, 63, 64, 128, 192, 1024}) {
+    const size_t bytes = detail::heap_bytes(1024 * kGib, ranks);
+    EXPECT_EQ(bytes % (size_t{1} << 21), 0U);
+    EXPECT_LE(bytes * static_cast<size_t>(ranks), 64 * 1024 * kGib);
+    EXPECT_EQ(bytes == 1024 * kGib, ranks <= 64) << "no smaller than need be";
+  }
 }
 
 TEST(ShmJoin, ADeathWhileJoiningIsNoticedAtOnce) {
