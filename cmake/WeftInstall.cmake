@@ -3,15 +3,21 @@
 include(CMakePackageConfigHelpers)
 set(weft_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 
-# oneDNN may lie in a prefix of its own that no system search path names.
+# oneDNN may lie in a prefix of its own that no system search path names, such as build/deps. The shared
+# library takes it along then, so that what is installed needs nothing that may go away.
 get_target_property(weft_dnnl_file DNNL::dnnl IMPORTED_LOCATION_RELEASE)
 if(NOT weft_dnnl_file)
   get_target_property(weft_dnnl_file DNNL::dnnl LOCATION)
 endif()
 cmake_path(GET weft_dnnl_file PARENT_PATH weft_dnnl_dir)
-set_target_properties(weft PROPERTIES
-  INSTALL_RPATH "$ORIGIN;${weft_dnnl_dir}"
-  INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(weft PROPERTIES INSTALL_RPATH "$ORIGIN")
+if(BUILD_SHARED_LIBS AND NOT weft_dnnl_dir MATCHES "^/(usr/)?lib")
+  get_target_property(weft_dnnl_soname DNNL::dnnl IMPORTED_SONAME_RELEASE)
+  if(NOT weft_dnnl_soname)
+    set(weft_dnnl_soname libdnnl.so.3)
+  endif()
+  install(PROGRAMS ${weft_dnnl_dir}/${weft_dnnl_soname} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 install(TARGETS weft EXPORT weftTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

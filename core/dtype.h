@@ -5,6 +5,7 @@
 #include "core/half.h"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -110,6 +111,15 @@ decltype(auto) dispatch_all(DType dtype, F&& f) {
   throw_error("dtype", {"unknown element type ", static_cast<int>(dtype)});
 }
 
+// A real number as an integer: the nearest that T holds; NaN becomes 0.
+template <class T, class S>
+T nearest_integer(S value) {
+  if (value != value) return 0;
+  if (value <= static_cast<S>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+  if (value >= static_cast<S>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  return static_cast<T>(value);
+}
+
 // A number of any kind, as an argument beside tensors. Its category takes part in promotion, its
 // width does not: an i32 tensor plus 1 is i32, plus 1.5 is f32.
 class Scalar {
@@ -124,7 +134,7 @@ class Scalar {
   bool is_floating() const { return kind_ == DType::f64; }
   bool is_bool() const { return kind_ == DType::boolean; }
   double to_double() const { return is_floating() ? real_ : static_cast<double>(integer_); }
-  int64_t to_int() const { return is_floating() ? static_cast<int64_t>(real_) : integer_; }
+  int64_t to_int() const { return is_floating() ? nearest_integer<int64_t>(real_) : integer_; }
 
  private:
   DType kind_;

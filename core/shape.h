@@ -31,7 +31,8 @@ class Shape {
 
   int dims() const { return dims_; }
   bool empty() const { return dims_ == 0; }
-  int64_t operator[](int dim) const { return values_[dim]; }
+  // Unchecked; dims below 0 count from the end, as in Tensor::size().
+  int64_t operator[](int dim) const { return values_[dim < 0 ? dim + dims_ : dim]; }
   int64_t& operator[](int dim) { return values_[dim]; }
   int64_t back() const { return values_[dims_ - 1]; }
   const int64_t* begin() const { return values_; }

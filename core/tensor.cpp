@@ -50,18 +50,14 @@ void for_each_offset(const Tensor& tensor, F visit) {
   }
 }
 
-// A number as T. A real number that an integer type cannot hold becomes the nearest it can; NaN
-// becomes 0.
+// A number as T.
 template <class T, class S>
 T convert(S value) {
   if constexpr (std::is_integral_v<T> && std::is_floating_point_v<S>) {
-    if (value != value) return 0;
-    if (value <= static_cast<S>(std::numeric_limits<T>::min()))
-      return std::numeric_limits<T>::min();
-    if (value >= static_cast<S>(std::numeric_limits<T>::max()))
-      return std::numeric_limits<T>::max();
+    return nearest_integer<T>(value);
+  } else {
+    return static_cast<T>(value);
   }
-  return static_cast<T>(value);
 }
 
 template <class T>

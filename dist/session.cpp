@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "dist/detail/run_folder.h"
 #include "dist/detail/session_state.h"
+#include "dist/detail/together.h"
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -229,6 +230,13 @@ void Session::at(const char* what) {
     s.signs->beat();
   }
   s.signs->point.faults.at(what, s.step);
+}
+
+void Session::in_own_time(const char* what, const Function<void()>& job) {
+  at(what);
+  const std::string error = detail::by_rank(
+      detail::run_together(*state_->setup.comm, job, [signs = state_->signs] { signs->beat(); }));
+  if (!error.empty()) throw Error(error);
 }
 
 Session::Next Session::end_step(const StepRecord& record) {

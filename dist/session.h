@@ -93,6 +93,10 @@ class Session {
   // This rank is alive and in something that is no phase of a step: "evaluation". A long one says
   // so now and then, since a rank that says nothing for long counts as failed (RunConfig).
   void at(const char* what);
+  // Runs `job`, such as an export by rank 0 alone: for as long as it takes, which is no sign of
+  // failure on this rank or on those that are through and wait for it. It must not communicate by
+  // comm(). Where one rank's throws, all throw an Error with its text. A collective.
+  void in_own_time(const char* what, const Function<void()>& job);
   struct Next {
     bool save = false;  // a checkpoint is due
     bool stop = false;  // the worker function is to save and return: preempted, or places changed

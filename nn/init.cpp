@@ -56,7 +56,7 @@ double kaiming_deviation(const Tensor& target, double slope, Fan fan) {
 }
 
 // Uniform with this standard deviation.
-const Tensor& uniform_of_deviation(const Tensor& target, double deviation) {
+Tensor uniform_of_deviation(const Tensor& target, double deviation) {
   const double bound = std::sqrt(3.0) * deviation;
   return init::uniform_(target, -bound, bound);
 }
@@ -115,50 +115,50 @@ Fans fans(const Shape& weight) {
   return {weight[1] * kernel, weight[0] * kernel};
 }
 
-const Tensor& zeros_(const Tensor& target) {
+Tensor zeros_(const Tensor& target) {
   return constant_(target, 0);
 }
-const Tensor& ones_(const Tensor& target) {
+Tensor ones_(const Tensor& target) {
   return constant_(target, 1);
 }
 
-const Tensor& constant_(const Tensor& target, double value) {
+Tensor constant_(const Tensor& target, double value) {
   return now_or_later(target, Draws::no, [=](const Tensor& to) { fill_(to, value); });
 }
 
-const Tensor& uniform_(const Tensor& target, double low, double high) {
+Tensor uniform_(const Tensor& target, double low, double high) {
   return now_or_later(target, Draws::yes, [=](const Tensor& to) { weft::uniform_(to, low, high); });
 }
 
-const Tensor& normal_(const Tensor& target, double mean, double standard_deviation) {
+Tensor normal_(const Tensor& target, double mean, double standard_deviation) {
   return now_or_later(target, Draws::yes,
                       [=](const Tensor& to) { weft::normal_(to, mean, standard_deviation); });
 }
 
-const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
-                            double low, double high) {
+Tensor trunc_normal_(const Tensor& target, double mean, double standard_deviation, double low,
+                     double high) {
   return now_or_later(target, Draws::yes, [=](const Tensor& to) {
     weft::trunc_normal_(to, mean, standard_deviation, low, high);
   });
 }
 
-const Tensor& xavier_uniform_(const Tensor& target, double gain) {
+Tensor xavier_uniform_(const Tensor& target, double gain) {
   return uniform_of_deviation(target, xavier_deviation(target, gain));
 }
 
-const Tensor& xavier_normal_(const Tensor& target, double gain) {
+Tensor xavier_normal_(const Tensor& target, double gain) {
   return init::normal_(target, 0, xavier_deviation(target, gain));
 }
 
-const Tensor& kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
+Tensor kaiming_uniform_(const Tensor& target, double slope, Fan fan) {
   return uniform_of_deviation(target, kaiming_deviation(target, slope, fan));
 }
 
-const Tensor& kaiming_normal_(const Tensor& target, double slope, Fan fan) {
+Tensor kaiming_normal_(const Tensor& target, double slope, Fan fan) {
   return init::normal_(target, 0, kaiming_deviation(target, slope, fan));
 }
 
-const Tensor& orthogonal_(const Tensor& target, double gain) {
+Tensor orthogonal_(const Tensor& target, double gain) {
   WEFT_CHECK(target.dims() >= 2, "orthogonal_", "expected at least 2 dims, got ", target.shape());
   if (target.numel() == 0) return target;
   return now_or_later(target, Draws::yes, [=](const Tensor& to) { orthogonal_values(to, gain); });

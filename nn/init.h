@@ -15,28 +15,28 @@ struct Fans {
 };
 Fans fans(const Shape& weight);
 
-const Tensor& zeros_(const Tensor& target);
-const Tensor& ones_(const Tensor& target);
-const Tensor& constant_(const Tensor& target, double value);
-const Tensor& uniform_(const Tensor& target, double low = 0, double high = 1);
-const Tensor& normal_(const Tensor& target, double mean = 0, double standard_deviation = 1);
+Tensor zeros_(const Tensor& target);
+Tensor ones_(const Tensor& target);
+Tensor constant_(const Tensor& target, double value);
+Tensor uniform_(const Tensor& target, double low = 0, double high = 1);
+Tensor normal_(const Tensor& target, double mean = 0, double standard_deviation = 1);
 // Normal, but never outside [low, high].
-const Tensor& trunc_normal_(const Tensor& target, double mean = 0, double standard_deviation = 1,
-                            double low = -2, double high = 2);
+Tensor trunc_normal_(const Tensor& target, double mean = 0, double standard_deviation = 1,
+                     double low = -2, double high = 2);
 
 // Variance gain^2 * 2 / (fan in + fan out) (Glorot & Bengio 2010, equation 16).
-const Tensor& xavier_uniform_(const Tensor& target, double gain = 1);
-const Tensor& xavier_normal_(const Tensor& target, double gain = 1);
+Tensor xavier_uniform_(const Tensor& target, double gain = 1);
+Tensor xavier_normal_(const Tensor& target, double gain = 1);
 
 // Variance 2 / ((1 + slope^2) * fan) for a leaky ReLU of that slope (He et al. 2015, equations 14
 // and 15).
 enum class Fan : uint8_t { in, out };
-const Tensor& kaiming_uniform_(const Tensor& target, double slope = 0, Fan fan = Fan::in);
-const Tensor& kaiming_normal_(const Tensor& target, double slope = 0, Fan fan = Fan::in);
+Tensor kaiming_uniform_(const Tensor& target, double slope = 0, Fan fan = Fan::in);
+Tensor kaiming_normal_(const Tensor& target, double slope = 0, Fan fan = Fan::in);
 
 // Rows (or columns, where there are fewer) of unit length at right angles, times gain (Saxe et al.
 // 2014). The first dim counts rows, all others together columns.
-const Tensor& orthogonal_(const Tensor& target, double gain = 1);
+Tensor orthogonal_(const Tensor& target, double gain = 1);
 
 // What layers with a weight [out, in, kernel…] start from, as in PyTorch: U(-b, b) with b = 1 /
 // sqrt(fan in) for the weight and for its bias (may be undefined).

@@ -19,6 +19,7 @@ struct Identity {
 void write(const Tensor& out, const Tensor& x) {
   if (out.dtype() == x.dtype() && out.strides() == x.strides() && out.shape() == x.shape() &&
       out.is_dense()) {
+    if (out.raw() == x.raw()) return;
     std::memcpy(out.raw(), x.raw(), static_cast<size_t>(x.bytes()));
     return;
   }
@@ -39,21 +40,25 @@ Tensor copied(const char* name, const Tensor& x, Tensor out) {
 }  // namespace
 
 Tensor clone(const Tensor& x) {
+  detail::check_defined("clone", x);
   return copied("clone", x, empty_like(x));
 }
 
 Tensor contiguous(const Tensor& x) {
+  detail::check_defined("contiguous", x);
   if (x.is_contiguous()) return x;
   return copied("contiguous", x, empty(x.shape(), x.options()));
 }
 
 Tensor channels_last(const Tensor& x) {
+  detail::check_defined("channels_last", x);
   if (x.is_channels_last()) return x;
   return copied("channels_last", x,
                 empty_strided(x.shape(), channels_last_strides(x.shape()), x.options()));
 }
 
 Tensor to(const Tensor& x, DType dtype) {
+  detail::check_defined("to", x);
   if (x.dtype() == dtype) return x;
   const Tensor out = empty_like(x, dtype);
   if (is_floating(dtype) && is_floating(x.dtype())) return copied("to", x, out);
@@ -61,13 +66,15 @@ Tensor to(const Tensor& x, DType dtype) {
   return out;
 }
 
-const Tensor& copy_(const Tensor& target, const Tensor& src) {
+Tensor copy_(const Tensor& target, const Tensor& src) {
   const ProfileOp profile("copy_");
+  detail::check_defined("copy_", target);
+  detail::check_defined("copy_", src);
   WEFT_CHECK(broadcast_shapes(target.shape(), src.shape(), "copy_") == target.shape(), "copy_",
              "expected a source that broadcasts to ", target.shape(), ", got ", src.shape());
   const bool is_recording = recording(target, src);
   check_in_place("copy_", target, is_recording);
-  write(target, src);
+  write(target, detail::apart(target, src));
   target.bump_version();
   if (is_recording) {
     record("copy_", target, inputs(src),

@@ -14,6 +14,6 @@ Tensor channels_last(const Tensor& x);
 // x itself if it has this dtype; else a converted copy of the same layout.
 Tensor to(const Tensor& x, DType dtype);
 // Writes src, broadcast and converted, into target. While recording, the gradient flows to src.
-const Tensor& copy_(const Tensor& target, const Tensor& src);
+Tensor copy_(const Tensor& target, const Tensor& src);
 
 }  // namespace weft

@@ -146,12 +146,12 @@ Tensor eye(int64_t rows, int64_t columns, Options options) {
   return out;
 }
 
-const Tensor& fill_(const Tensor& target, Scalar value) {
+Tensor fill_(const Tensor& target, Scalar value) {
   const detail::Overwrite overwrite("fill_", target);
   write_constant(target, value);
   return overwrite.done();
 }
-const Tensor& zero_(const Tensor& target) {
+Tensor zero_(const Tensor& target) {
   const detail::Overwrite overwrite("zero_", target);
   write_constant(target, 0);
   return overwrite.done();

@@ -28,8 +28,8 @@ Tensor linspace(double begin, double end, int64_t count, Options options = {});
 // The identity matrix [rows, columns]; columns = rows unless given.
 Tensor eye(int64_t rows, int64_t columns = -1, Options options = {});
 
-const Tensor& fill_(const Tensor& target, Scalar value);
-const Tensor& zero_(const Tensor& target);
+Tensor fill_(const Tensor& target, Scalar value);
+Tensor zero_(const Tensor& target);
 
 // Uniform in [0, 1); standard normal. Floating dtypes.
 Tensor rand(const Shape& shape, Options options = {});
@@ -45,9 +45,9 @@ Tensor randperm(int64_t n);
 
 // Uniform in [low, high); normal; normal restricted to [low, high] by inverting its distribution
 // function.
-const Tensor& uniform_(const Tensor& target, double low = 0, double high = 1);
-const Tensor& normal_(const Tensor& target, double mean = 0, double standard_deviation = 1);
-const Tensor& trunc_normal_(const Tensor& target, double mean = 0, double standard_deviation = 1,
-                            double low = -2, double high = 2);
+Tensor uniform_(const Tensor& target, double low = 0, double high = 1);
+Tensor normal_(const Tensor& target, double mean = 0, double standard_deviation = 1);
+Tensor trunc_normal_(const Tensor& target, double mean = 0, double standard_deviation = 1,
+                     double low = -2, double high = 2);
 
 }  // namespace weft

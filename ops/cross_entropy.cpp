@@ -7,6 +7,7 @@
 #include "ops/loss.h"
 
 #include <algorithm>
+#include <array>
 
 namespace weft {
 namespace {
@@ -56,6 +57,21 @@ struct Target {
   Tensor weights = {};        // [classes] in the compute dtype, or undefined
   int64_t ignore_index = 0;
   double smoothing = 0;
+};
+
+// All that backward reads may share the caller's memory: its versions are watched.
+class Unchanged {
+ public:
+  Unchanged(const Rows& rows, const Target& target)
+      : saved_{Saved(rows.values), Saved(target.indices), Saved(target.probabilities),
+               Saved(target.weights)} {}
+  void check(const char* op) const {
+    for (const Saved& saved : saved_)
+      saved.get(op);
+  }
+
+ private:
+  std::array<Saved, 4> saved_;
 };
 
 void check_logits(const char* op, const Tensor& logits) {
@@ -234,12 +250,11 @@ Tensor cross_entropy_of(const Tensor& logits, const Tensor& target_tensor, const
   const Tensor& probabilities =
       target.probabilities.defined() ? target_tensor : target.probabilities;
   if (recording(logits, probabilities)) {
-    // `rows` may share the caller's memory: its version is watched.
     record("cross_entropy", out, inputs(logits, probabilities),
-           [saved = Saved(rows.values), rows, target, lse, reduction, divisor,
+           [unchanged = Unchanged(rows, target), rows, target, lse, reduction, divisor,
             shape = logits.shape(), dtype = logits.dtype(),
             target_dtype = target_tensor.dtype()](const Tensor& g, Gradients& to) {
-             saved.get("cross_entropy");
+             unchanged.check("cross_entropy");
              const RowLoss<T> again{rows, target};
              const Tensor scale = row_scale<T>(g, reduction, divisor);
              const bool per_row = reduction == Reduction::none;
@@ -276,8 +291,9 @@ Tensor nll_of(const Tensor& x, const Rows& rows, const Target& target, Reduction
   Tensor out = reduced<T>(losses, reduction, divisor, shape);
   if (recording(x)) {
     record("nll_loss", out, inputs(x),
-           [rows, target, reduction, divisor, shape = x.shape(), dtype = x.dtype()](const Tensor& g,
-                                                                                    Gradients& to) {
+           [unchanged = Unchanged(rows, target), rows, target, reduction, divisor,
+            shape = x.shape(), dtype = x.dtype()](const Tensor& g, Gradients& to) {
+             unchanged.check("nll_loss");
              const RowLoss<T> again{rows, target};
              const Tensor scale = row_scale<T>(g, reduction, divisor);
              const bool per_row = reduction == Reduction::none;

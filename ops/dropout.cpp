@@ -12,32 +12,33 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;
 
-// The factor of each element, 0 or 1 / (1 - p), in logical order.
-Tensor factors(const Shape& shape, double p, const RandomKey& key) {
+// Whether each element is kept, 0 or 1, in logical order.
+Tensor kept(const Shape& shape, double p, const RandomKey& key) {
   const Tensor mask = empty(shape);
   auto* out = mask.data<float>();
-  const auto keep = static_cast<float>(p < 1 ? 1 / (1 - p) : 0);
   const auto threshold = static_cast<float>(p);
   parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
     fill_uniform(key, static_cast<uint64_t>(begin), out + begin, end - begin);
     for (int64_t i = begin; i < end; ++i)
-      out[i] = out[i] >= threshold ? keep : 0.0f;
+      out[i] = out[i] >= threshold ? 1.0f : 0.0f;
   });
   return mask;
 }
 
-struct Multiply {
+struct Keep {
+  double factor;
   template <class V>
-  V operator()(V x, V factor) const {
+  V operator()(V x, V keep) const {
     // Not x * 0: a dropped infinity or NaN is dropped.
-    return functors::where(factor == functors::constant<V>(0), functors::constant<V>(0),
-                           x * factor);
+    return functors::where(keep == functors::constant<V>(0), functors::constant<V>(0),
+                           x * functors::constant<V>(factor));
   }
 };
 
 Tensor apply_mask(const Tensor& x, double p, const RandomKey& key) {
   Tensor out = empty_like(x);
-  detail::apply<Multiply, detail::Domain::real>(out, x.dtype(), {}, x, factors(x.shape(), p, key));
+  detail::apply<Keep, detail::Domain::real>(out, x.dtype(), {p < 1 ? 1 / (1 - p) : 0}, x,
+                                            kept(x.shape(), p, key));
   return out;
 }
 

@@ -15,21 +15,21 @@ namespace weft {
 
 #define WEFT_UNARY(name, functor, domain, low, high, reference) \
   Tensor name(const Tensor& x);                                 \
-  const Tensor& name##_(const Tensor& x);
+  Tensor name##_(const Tensor& x);
 #define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, reference) \
   Tensor name(const Tensor& x, double parameter = value);                                       \
-  const Tensor& name##_(const Tensor& x, double parameter = value);
+  Tensor name##_(const Tensor& x, double parameter = value);
 #define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, \
                      second_value, second_test, reference)                                     \
   Tensor name(const Tensor& x, double first = first_value, double second = second_value);      \
-  const Tensor& name##_(const Tensor& x, double first = first_value, double second = second_value);
+  Tensor name##_(const Tensor& x, double first = first_value, double second = second_value);
 #define WEFT_PREDICATE(name, functor, reference) Tensor name(const Tensor& x);
 #define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, reference) \
   Tensor name(const Tensor& a, const Tensor& b);                                    \
   Tensor name(const Tensor& a, Scalar b);                                           \
   Tensor name(Scalar a, const Tensor& b);                                           \
-  const Tensor& name##_(const Tensor& a, const Tensor& b);                          \
-  const Tensor& name##_(const Tensor& a, Scalar b);
+  Tensor name##_(const Tensor& a, const Tensor& b);                                 \
+  Tensor name##_(const Tensor& a, Scalar b);
 #define WEFT_COMPARE(name, functor, reference)   \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, Scalar b);
@@ -39,21 +39,21 @@ inline Tensor operator-(const Tensor& x) {
   return neg(x);
 }
 
-#define WEFT_OPERATOR(symbol, name)                                           \
-  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {           \
-    return name(a, b);                                                        \
-  }                                                                           \
-  inline Tensor operator symbol(const Tensor& a, Scalar b) {                  \
-    return name(a, b);                                                        \
-  }                                                                           \
-  inline Tensor operator symbol(Scalar a, const Tensor& b) {                  \
-    return name(a, b);                                                        \
-  }                                                                           \
-  inline const Tensor& operator symbol##=(const Tensor& a, const Tensor& b) { \
-    return name##_(a, b);                                                     \
-  }                                                                           \
-  inline const Tensor& operator symbol##=(const Tensor& a, Scalar b) {        \
-    return name##_(a, b);                                                     \
+#define WEFT_OPERATOR(symbol, name)                                    \
+  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {    \
+    return name(a, b);                                                 \
+  }                                                                    \
+  inline Tensor operator symbol(const Tensor& a, Scalar b) {           \
+    return name(a, b);                                                 \
+  }                                                                    \
+  inline Tensor operator symbol(Scalar a, const Tensor& b) {           \
+    return name(a, b);                                                 \
+  }                                                                    \
+  inline Tensor operator symbol##=(const Tensor& a, const Tensor& b) { \
+    return name##_(a, b);                                              \
+  }                                                                    \
+  inline Tensor operator symbol##=(const Tensor& a, Scalar b) {        \
+    return name##_(a, b);                                              \
   }
 WEFT_OPERATOR(+, add)
 WEFT_OPERATOR(-, sub)

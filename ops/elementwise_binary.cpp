@@ -19,7 +19,7 @@ namespace weft {
     return detail::binary<detail::Domain::domain>(#name, detail::scalar_operand(a, dtype), b, \
                                                   dtype, functors::functor{});                \
   }                                                                                           \
-  const Tensor& name##_(const Tensor& a, const Tensor& b) {                                   \
+  Tensor name##_(const Tensor& a, const Tensor& b) {                                          \
     detail::check_defined(#name "_", a);                                                      \
     detail::check_defined(#name "_", b);                                                      \
     detail::check_same_device(#name "_", a, b);                                               \
@@ -28,7 +28,7 @@ namespace weft {
     return detail::binary_in_place<detail::Domain::domain>(#name "_", a, b, dtype,            \
                                                            functors::functor{});              \
   }                                                                                           \
-  const Tensor& name##_(const Tensor& a, Scalar b) {                                          \
+  Tensor name##_(const Tensor& a, Scalar b) {                                                 \
     detail::check_defined(#name "_", a);                                                      \
     const DType dtype = detail::binary_dtype(promote(a.dtype(), b), detail::Domain::domain);  \
     return detail::binary_in_place<detail::Domain::domain>(                                   \

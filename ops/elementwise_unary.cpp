@@ -7,14 +7,14 @@ namespace weft {
   Tensor name(const Tensor& x) {                                                              \
     return detail::unary<detail::Domain::domain>(#name, x, functors::functor{});              \
   }                                                                                           \
-  const Tensor& name##_(const Tensor& x) {                                                    \
+  Tensor name##_(const Tensor& x) {                                                           \
     return detail::unary_in_place<detail::Domain::domain>(#name "_", x, functors::functor{}); \
   }
 #define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, reference) \
   Tensor name(const Tensor& x, double parameter) {                                              \
     return detail::unary<detail::Domain::domain>(#name, x, functors::functor{parameter});       \
   }                                                                                             \
-  const Tensor& name##_(const Tensor& x, double parameter) {                                    \
+  Tensor name##_(const Tensor& x, double parameter) {                                           \
     return detail::unary_in_place<detail::Domain::domain>(#name "_", x,                         \
                                                           functors::functor{parameter});        \
   }
@@ -23,7 +23,7 @@ namespace weft {
   Tensor name(const Tensor& x, double first, double second) {                                  \
     return detail::unary<detail::Domain::domain>(#name, x, functors::functor{first, second});  \
   }                                                                                            \
-  const Tensor& name##_(const Tensor& x, double first, double second) {                        \
+  Tensor name##_(const Tensor& x, double first, double second) {                               \
     return detail::unary_in_place<detail::Domain::domain>(#name "_", x,                        \
                                                           functors::functor{first, second});   \
   }

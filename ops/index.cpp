@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 13;  // elements
 
-// The index as contiguous i64, checked against `size`.
+// The index as contiguous i64, checked against `size`; perhaps the caller's own memory, so that
+// whoever keeps it for backward keeps it as Saved.
 Tensor checked_index(const char* op, const Tensor& index, int64_t size) {
   detail::check_defined(op, index);
   WEFT_CHECK(index.dtype() == i64 || index.dtype() == i32, op,
@@ -169,9 +170,10 @@ Tensor select_rows(const char* name, const Tensor& x, int dim, const Tensor& ind
   Tensor out = empty(out_shape, x.options());
   select_slices(out, contiguous(x.detach()), a, checked);
   if (recording(x)) {
-    record(name, out, inputs(x), [shape = x.shape(), a, checked](const Tensor& g, Gradients& to) {
-      to.set(0, add_slices(shape, a, checked, g));
-    });
+    record(name, out, inputs(x),
+           [name, shape = x.shape(), a, index = Saved(checked)](const Tensor& g, Gradients& to) {
+             to.set(0, add_slices(shape, a, index.get(name), g));
+           });
   }
   return out;
 }
@@ -198,8 +200,8 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   });
   if (recording(x)) {
     record("gather", out, inputs(x),
-           [along, checked, shape = x.shape()](const Tensor& g, Gradients& to) {
-             to.set(0, scattered(shape, along, checked, g));
+           [along, saved = Saved(checked), shape = x.shape()](const Tensor& g, Gradients& to) {
+             to.set(0, scattered(shape, along, saved.get("gather"), g));
            });
   }
   return out;
@@ -234,10 +236,11 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
   }
   Tensor out = to(sums, x.dtype());
   if (recording(x, src)) {
-    record("scatter_add", out, inputs(x, src), [along, checked](const Tensor& g, Gradients& to) {
-      if (to.wants(0)) to.set(0, g);
-      if (to.wants(1)) to.set(1, gather(g, along, checked));
-    });
+    record("scatter_add", out, inputs(x, src),
+           [along, saved = Saved(checked)](const Tensor& g, Gradients& to) {
+             if (to.wants(0)) to.set(0, g);
+             if (to.wants(1)) to.set(1, gather(g, along, saved.get("scatter_add")));
+           });
   }
   return out;
 }

@@ -171,7 +171,7 @@ Tensor randperm(int64_t n) {
   return out;
 }
 
-const Tensor& uniform_(const Tensor& target, double low, double high) {
+Tensor uniform_(const Tensor& target, double low, double high) {
   const detail::Overwrite overwrite("uniform_", target);
   check_random("uniform_", target.dtype());
   WEFT_CHECK(low <= high && std::isfinite(high - low), "uniform_",
@@ -180,7 +180,7 @@ const Tensor& uniform_(const Tensor& target, double low, double high) {
   return overwrite.done();
 }
 
-const Tensor& normal_(const Tensor& target, double mean, double standard_deviation) {
+Tensor normal_(const Tensor& target, double mean, double standard_deviation) {
   const detail::Overwrite overwrite("normal_", target);
   check_random("normal_", target.dtype());
   WEFT_CHECK(standard_deviation >= 0, "normal_", "expected a standard deviation of 0 or more, got ",
@@ -189,8 +189,8 @@ const Tensor& normal_(const Tensor& target, double mean, double standard_deviati
   return overwrite.done();
 }
 
-const Tensor& trunc_normal_(const Tensor& target, double mean, double standard_deviation,
-                            double low, double high) {
+Tensor trunc_normal_(const Tensor& target, double mean, double standard_deviation, double low,
+                     double high) {
   const detail::Overwrite overwrite("trunc_normal_", target);
   check_random("trunc_normal_", target.dtype());
   WEFT_CHECK(standard_deviation > 0 && low < high, "trunc_normal_",

@@ -117,12 +117,13 @@ ValuesIndices extreme_along(const char* name, const Tensor& x, int64_t dim, bool
   const Tensor index = index_of(x, at, wide);
   ValuesIndices out{drop_dims(wide, set, keepdim), drop_dims(index, set, keepdim)};
   if (recording(x)) {
-    record(name, out.values, inputs(x),
-           [shape = x.shape(), index, at, set](const Tensor& g, Gradients& to) {
-             if (shape.empty()) return to.set(0, g);
-             to.set(0,
-                    scatter_add(zeros(shape, g.options()), at, index, restore_dims(g, shape, set)));
-           });
+    record(
+        name, out.values, inputs(x),
+        [name, shape = x.shape(), saved = Saved(index), at, set](const Tensor& g, Gradients& to) {
+          if (shape.empty()) return to.set(0, g);
+          to.set(0, scatter_add(zeros(shape, g.options()), at, saved.get(name),
+                                restore_dims(g, shape, set)));
+        });
   }
   return out;
 }

@@ -346,9 +346,12 @@ std::vector<NamedTensor> Optimizer::state_dict() const {
   std::vector<NamedTensor> result;
   result.push_back({"step", integer(steps_)});
   for (const Entry& entry : entries_) {
-    result.push_back({"step." + entry.name, integer(entry.steps)});
-    if (entry.steps == 0) continue;
     const auto names = state_names(entry.group);
+    // Options that ask for other state than there is, since the last step, have the next one begin
+    // anew.
+    const bool kept = entry.steps > 0 && entry.state.size() == names.size();
+    result.push_back({"step." + entry.name, integer(kept ? entry.steps : 0)});
+    if (!kept) continue;
     for (size_t i = 0; i < entry.state.size(); ++i) {
       result.push_back({std::string(names[i]) + "." + entry.name, entry.state[i].detach()});
     }
@@ -365,7 +368,11 @@ Function<void()> Optimizer::prepare_state(std::span<const NamedTensor> state, bo
     wrong += "\n  " + concat(pieces);
   };
   for (const auto& [key, tensor] : state) {
-    if (!given.emplace(key, &tensor).second) complain({"twice: ", key});
+    if (!tensor.defined()) {
+      complain({"undefined: ", key});
+    } else if (!given.emplace(key, &tensor).second) {
+      complain({"twice: ", key});
+    }
   }
   // Takes what has this name and is as it must be; null, with a complaint, if there is no such
   // thing.

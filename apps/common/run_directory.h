@@ -63,9 +63,9 @@ class RunDirectory {
   std::FILE* log_ = nullptr;
 };
 
-// A collective: rank 0 writes result.json into its `directory` (null on others), with what every
-// rank has to say: bytes of its ledger, seconds of its phases, its communication.
-void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
-                  const dist::StepClock& clock, dist::Communicator& comm);
+// A collective: the text of result.json on rank 0, empty on others, with what every rank has to
+// say: bytes of its ledger, seconds of its phases, its communication up to now.
+std::string result_text(const RunResult& result, const CommonFlags& flags,
+                        const dist::StepClock& clock, dist::Communicator& comm);
 
 }  // namespace weft::app

@@ -74,14 +74,14 @@ std::vector<std::string> gather_texts(const std::string& text, dist::Communicato
 
 }  // namespace
 
-void write_result(RunDirectory* directory, const RunResult& result, const CommonFlags& flags,
-                  const dist::StepClock& clock, dist::Communicator& comm) {
+std::string result_text(const RunResult& result, const CommonFlags& flags,
+                        const dist::StepClock& clock, dist::Communicator& comm) {
   const Json traffic = calls_and_bytes(comm.recorder().totals());
   const Json by_unit = units(comm);
   Json ranks = Json::array();
   for (const std::string& text : gather_texts(this_rank(result, clock, comm).dump(), comm))
     ranks.push_back(Json::parse(text));
-  if (!directory) return;
+  if (comm.rank() != 0) return {};
   Json final = Json::object({{"train_loss", result.train_loss},
                              {"test_loss", result.test_loss},
                              {"test_accuracy", result.test_accuracy}});
@@ -110,7 +110,7 @@ void write_result(RunDirectory* directory, const RunResult& result, const Common
     json["loss_scale"] = *result.loss_scale;
     json["skipped_steps"] = result.skipped_steps;
   }
-  directory->write_whole("result.json", json.dump(2) + "\n");
+  return json.dump(2) + "\n";
 }
 
 }  // namespace weft::app

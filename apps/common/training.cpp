@@ -39,6 +39,7 @@ std::vector<data::RowRange> rows_of(const dist::Session& session, const dist::Pa
   return rows;
 }
 
+// A checkpoint's own value of that name; 0 in one that was imported, and knows of no epoch begun.
 double number_of(const dist::TrainingProgress& progress, const std::string& name) {
   for (const dist::NamedValue& value : progress.values) {
     if (value.name != name) continue;
@@ -46,7 +47,7 @@ double number_of(const dist::TrainingProgress& progress, const std::string& name
     if (const auto* integer = std::get_if<int64_t>(&value.value))
       return static_cast<double>(*integer);
   }
-  throw_error("training", {"expected '", name, "' in the checkpoint, got none"});
+  return 0;
 }
 
 // A checkpoint's own value of that name, if it has one.
@@ -129,13 +130,6 @@ class Training {
       evaluate_epoch();
     } while (step_ < total_steps_);
     if (checkpoints_) checkpoints_->wait();
-    if (!flags_.export_to.empty() || task_.has_finish()) {
-      if (ema_) ema_->swap();
-      parallel_.with_full_parameters([&] {
-        if (first && !flags_.export_to.empty()) model_.save(flags_.export_to, task_.metadata());
-        if (task_.has_finish()) task_.finish(directory_ ? &*directory_ : nullptr);
-      });
-    }
     const RunResult result{
         .app = names_.app,
         .steps = step_,
@@ -153,13 +147,29 @@ class Training {
         .parameters = parameter_elements(),
         .state = parallel_.state_bytes(),
         .optimizer_bytes = optimizer_->state_bytes() + (ema_ ? ema_->state_bytes() : 0)};
+    const std::string text = result_text(result, flags_, session_.clock(), comm_);
+    finish();
     if (trace_) trace_->write(flags_.trace);
     if (profile_) write_profile();
-    write_result(directory_ ? &*directory_ : nullptr, result, flags_, session_.clock(), comm_);
+    if (directory_) directory_->write_whole("result.json", text);
     progress_.line("result: " + session_.directory() + "/result.json");
   }
 
  private:
+  // What rank 0 does with the whole model in the end. It may take long: a large export, a long
+  // text.
+  void finish() {
+    if (flags_.export_to.empty() && !task_.has_finish()) return;
+    if (ema_) ema_->swap();
+    parallel_.with_full_parameters([&] {
+      session_.in_own_time("finish", [&] {
+        if (!directory_) return;
+        if (!flags_.export_to.empty()) model_.save(flags_.export_to, task_.metadata());
+        if (task_.has_finish()) task_.finish(*directory_);
+      });
+    });
+  }
+
   // The model as training begins: with the weights that --init names, or on the way to them.
   static nn::Module& prepared(Task& task, const CommonFlags& flags) {
     nn::Module& model = task.model();

@@ -57,8 +57,8 @@ class Task {
   // Whether there is something to do with the whole model once training has ended. Where not, and
   // nothing is exported, ranks that hold a share of it never gather it all.
   virtual bool has_finish() const { return false; }
-  // That, on every rank; only rank 0 has a directory.
-  virtual void finish(RunDirectory* /*directory*/) {}
+  // That, on rank 0.
+  virtual void finish(RunDirectory& /*directory*/) {}
 };
 
 struct TrainingNames {

@@ -41,8 +41,13 @@ std::optional<int> parse_options(int argc, char** argv, GptAppOptions& options) 
     return line.reject("--validation: expected a share between 0 and 1");
   if (options.no_train && options.common.init.empty())
     return line.reject("--no-train: expected weights by --init");
-  if (options.no_train && !options.common.export_to.empty())
-    return line.reject("--no-train: expected no --export, there is nothing new to write");
+  constexpr const char* kOfTraining[] = {"--export", "--resume", "--checkpoint-every", "--epochs",
+                                         "--steps",  "--lr",     "--optimizer",        "--schedule",
+                                         "--trace",  "--inject", "--max-failures",     "--profile"};
+  for (const char* flag : kOfTraining) {
+    if (options.no_train && line.given(flag))
+      return line.reject(std::string(flag) + ": expected none with --no-train");
+  }
   if (const auto code = apply_gpt_flags(line, options.gpt)) return code;
   return apply_common_flags(line, options.common);
 }

@@ -99,11 +99,10 @@ class GptTask final : public Task {
 
   bool has_finish() const override { return options_.sample.length > 0; }
 
-  void finish(RunDirectory* directory) override {
-    if (!directory) return;
+  void finish(RunDirectory& directory) override {
     const std::string written = sample();
     if (!common_.quiet) std::printf("%s\n", written.c_str());
-    directory->write("sample.txt", written);
+    directory.write("sample.txt", written);
   }
 
   // The prompt and what the model adds to it.

@@ -46,10 +46,10 @@ std::optional<int> parse_options(int argc, char** argv, MnistOptions& options) {
   line.add("--shift", options.shift, "move training images by up to so many pixels", 0, 28);
   add_common_flags(line, options.common);
   if (const auto code = line.parse(argc, argv)) return code;
+  apply_preset(line, options);
   if (line.given("--momentum") && !has_momentum(options.common.optimizer))
     return line.reject("--momentum: expected --optimizer sgd or lars, got " +
                        options.common.optimizer);
-  apply_preset(line, options);
   return apply_common_flags(line, options.common);
 }
 

@@ -20,8 +20,8 @@ Elements bytes_of(std::string& text) {
 // Tells the other ranks, while this one is at work, that it is, and ends when all are done.
 class Watch {
  public:
-  explicit Watch(Communicator& comm) : comm_(comm) {
-    if (comm.size() > 1) thread_ = std::thread([this] { keep(); });
+  Watch(Communicator& comm, const Function<void()>& alive) : comm_(comm), alive_(alive) {
+    if (comm.size() > 1 || alive) thread_ = std::thread([this] { keep(); });
   }
   ~Watch() { finish(); }
   Watch(const Watch&) = delete;
@@ -51,6 +51,7 @@ class Watch {
         changed_.wait_for(lock, kRound, [this] { return done_; });
         int64_t done = done_ ? 1 : 0;
         lock.unlock();
+        if (alive_) alive_();
         comm_.all_gather({&done, 1, i64}, {states.data(), comm_.size(), i64}, {"checkpoint"});
       } while (std::find(states.begin(), states.end(), 0) != states.end());
     } catch (...) {
@@ -59,6 +60,7 @@ class Watch {
   }
 
   Communicator& comm_;
+  const Function<void()>& alive_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
@@ -93,9 +95,10 @@ std::string broadcast_text(Communicator& comm, const std::string& text, int root
   return result;
 }
 
-std::vector<std::string> run_together(Communicator& comm, const Function<void()>& job) {
+std::vector<std::string> run_together(Communicator& comm, const Function<void()>& job,
+                                      const Function<void()>& alive) {
   std::string error;
-  Watch watch(comm);
+  Watch watch(comm, alive);
   try {
     job();
   } catch (const std::exception& caught) {

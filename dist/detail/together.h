@@ -17,8 +17,10 @@ std::string broadcast_text(Communicator& comm, const std::string& text, int root
 // Runs `job` on this thread, and returns, when all ranks are through, what each of them threw: the
 // text of an Error, empty where there was none. A rank may take longer than the communicator's
 // timeout: meanwhile a thread of its own keeps telling the others that it is at work. A dead rank
-// is noticed all the same, as a CommunicationError.
-std::vector<std::string> run_together(Communicator& comm, const Function<void()>& job);
+// is noticed all the same, as a CommunicationError. `alive` is called now and then until all are
+// through, by that thread.
+std::vector<std::string> run_together(Communicator& comm, const Function<void()>& job,
+                                      const Function<void()>& alive = {});
 
 // One text of several ranks': "rank 1: …", or the text alone where all have the same.
 std::string by_rank(const std::vector<std::string>& texts);

@@ -44,7 +44,11 @@ std::vector<Tap> taps_of(const ConvShape& shape) {
 
 // Whether a tap sees every pixel of x, in their order.
 bool sees_all(const ConvShape& shape, const Tap& tap) {
-  return shape.in == shape.out && tap.offset == std::array<int64_t, 2>{0, 0};
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const bool steps = shape.stride[axis] == 1 || shape.out[axis] == 1;
+    if (!steps || shape.in[axis] != shape.out[axis] || tap.offset[axis] != 0) return false;
+  }
+  return true;
 }
 
 // Calls visit(pixel of x, or -1 for one of the padding, pixel of y) for y's pixels in [begin, end),

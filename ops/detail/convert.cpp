@@ -25,8 +25,7 @@ inline D narrow(T value) {
   } else if constexpr (std::is_same_v<D, bool>) {
     return value != T(0);
   } else if constexpr (std::is_floating_point_v<T> && std::is_integral_v<D>) {
-    return static_cast<D>(
-        static_cast<int64_t>(value));  // through i64: wraps instead of being undefined
+    return static_cast<D>(nearest_integer<int64_t>(value));  // from i64 on it wraps
   } else {
     return static_cast<D>(value);
   }

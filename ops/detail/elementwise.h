@@ -3,6 +3,7 @@
 
 #include "autograd/record.h"
 #include "core/profiler.h"
+#include "ops/copy.h"
 #include "ops/detail/functors.h"
 #include "ops/detail/packet.h"
 
@@ -94,7 +95,7 @@ Tensor unary(const char* name, const Tensor& x, const F& f) {
 }
 
 template <Domain domain, class F>
-const Tensor& unary_in_place(const char* name, const Tensor& x, const F& f) {
+Tensor unary_in_place(const char* name, const Tensor& x, const F& f) {
   const ProfileOp profile(name);
   check_defined(name, x);
   check_result(name, x, x.shape(), unary_dtype(x.dtype(), domain));
@@ -181,9 +182,19 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b, const F& f) {
   return binary<domain>(name, a, b, binary_dtype(promote(a.dtype(), b.dtype()), domain), f);
 }
 
+// What an operator in place may read while it writes `target`: `input` itself, or a copy where the
+// two share memory otherwise than element by element, and so some would be read after they were
+// written.
+inline Tensor apart(const Tensor& target, const Tensor& input) {
+  if (input.storage() != target.storage()) return input;
+  const bool same = input.raw() == target.raw() && input.shape() == target.shape() &&
+                    input.strides() == target.strides();
+  return same ? input : clone(input.detach());
+}
+
 template <Domain domain, class F>
-const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b, DType dtype,
-                              const F& f) {
+Tensor binary_in_place(const char* name, const Tensor& a, const Tensor& b, DType dtype,
+                       const F& f) {
   const ProfileOp profile(name);
   check_result(name, a, broadcast_shapes(a.shape(), b.shape(), name), dtype);
   const bool is_recording = recording(a, b);
@@ -191,7 +202,7 @@ const Tensor& binary_in_place(const char* name, const Tensor& a, const Tensor& b
   WEFT_CHECK(!is_recording || saves_nothing<F>, name,
              "expected no recording, since the gradient needs the input that would be overwritten");
   std::array<Edge, 2> edges = inputs(a, b);
-  apply<Forward<F>, domain>(a, dtype, {f}, a, b);
+  apply<Forward<F>, domain>(a, dtype, {f}, a, apart(a, b));
   a.bump_version();
   if (is_recording) record_binary(name, a, std::move(edges), a, b, f);
   return a;

@@ -138,9 +138,17 @@ TEST_F(GptProgram, SameSeedSameBits) {
   EXPECT_NE(losses(), losses_of_one);
 }
 
+// Writing takes longer than ranks wait for each other, and longer than one may say nothing.
+TEST_F(GptProgram, WritesForAsLongAsItTakes) {
+  ASSERT_EQ(run("--steps 1 --sample 20000 --workers 2 --timeout 1 --heartbeat 1"), 0) << output();
+  EXPECT_GE(file("run/sample.txt").size(), 20000U);
+}
+
 TEST_F(GptProgram, RefusesAndFailsClearly) {
-  for (const char* flags : {"--heads 3", "--validation 1", "--no-train", "--level words",
-                            "--context 0", "--workers 3 --global-batch 16", "--dropout 2"}) {
+  for (const char* flags :
+       {"--heads 3", "--validation 1", "--no-train", "--level words", "--context 0",
+        "--workers 3 --global-batch 16", "--dropout 2", "--no-train --init x --resume auto",
+        "--no-train --init x --export y"}) {
     EXPECT_EQ(run(flags), 2) << flags;
   }
   std::ofstream(folder_ + "/text.txt") << "ab\xff" << std::string(100, 'c');

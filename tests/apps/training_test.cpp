@@ -142,6 +142,22 @@ TEST_F(Training, ResultTellsMemoryAndTrafficOfEveryRank) {
 }
 
 // A model whose state does not fit on a rank under ddp, and does when it is sharded.
+// From weights of somebody else's, by way of a checkpoint.
+TEST_F(Training, GoesOnFromAnImportedCheckpoint) {
+  const std::string mnist = "mnist --model mlp --epochs 1 --global-batch 40 --threads 1 --data " +
+                            folder_ + " --overwrite ";
+  ASSERT_EQ(run(mnist + "--steps 1"), 0) << output();
+  std::filesystem::remove_all(folder_ + "/run");
+  const std::string import = std::string(WEFT_BIN_DIR) + "/weft checkpoint import " + folder_ +
+                             "/export " + folder_ + "/run/checkpoints > /dev/null";
+  ASSERT_EQ(std::system(import.c_str()), 0);
+  ASSERT_EQ(run("mnist --model mlp --epochs 1 --global-batch 40 --threads 1 --resume auto --data " +
+                folder_),
+            0)
+      << output();
+  EXPECT_EQ(result().at("steps"), 3);
+}
+
 TEST_F(Training, ShardedTrainsWhereReplicatedHasNoMemory) {
   const std::string command =
       "gpt --layers 4 --width 64 --heads 2 --context 16 --threads 1 --global-batch 4 --steps 2 "

@@ -2,9 +2,15 @@
 
 #include "autograd/engine.h"
 #include "ops/creation.h"
+#include "ops/elementwise.h"
+#include "ops/join.h"
+#include "ops/view.h"
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 namespace weft {
 namespace {
@@ -92,6 +98,59 @@ TEST(CopyInto, BroadcastsConvertsAndWritesNothingElse) {
               copy_(x, zeros({5, 2, 4}));
             }).find("[copy_] expected a source that broadcasts to [2, 4], got [5, 2, 4]"),
             std::string::npos);
+}
+
+// What an operator in place reads is what was there before it, wherever that lies.
+TEST(InPlace, OperandsMayBePartsOfTheTarget) {
+  const Tensor square = test::normal({40, 40}, 1, f32);
+  const Tensor shift = test::normal({1000, 3}, 2, f32);
+  const Tensor line = test::normal({100000}, 3, f32) + 10.0;
+  const auto expect_same = [](const Tensor& x, auto change, auto expected) {
+    const Tensor before = clone(x);
+    const Tensor wanted = expected(before);
+    change(x);
+    EXPECT_EQ(x.to_vector<float>(), wanted.to_vector<float>());
+  };
+  expect_same(
+      square, [](const Tensor& x) { add_(x, transpose(x, 0, 1)); },
+      [](const Tensor& x) { return x + clone(transpose(x, 0, 1)); });
+  expect_same(
+      shift, [](const Tensor& x) { x -= narrow(x, 0, 0, 1); },
+      [](const Tensor& x) { return x - clone(narrow(x, 0, 0, 1)); });
+  expect_same(
+      line, [](const Tensor& x) { x /= select(x, 0, 0); },
+      [](const Tensor& x) { return x / clone(select(x, 0, 0)); });
+  expect_same(
+      line, [](const Tensor& x) { copy_(narrow(x, 0, 1, 99999), narrow(x, 0, 0, 99999)); },
+      [](const Tensor& x) {
+        return cat(std::vector<Tensor>{narrow(x, 0, 0, 1), narrow(x, 0, 0, 99999)}, 0);
+      });
+  expect_same(
+      line, [](const Tensor& x) { copy_(x, x); }, [](const Tensor& x) { return x; });
+}
+
+TEST(InPlace, ResultsOfTemporariesLive) {
+  const Tensor& kept = relu_(neg(ones({4})));
+  EXPECT_EQ(kept.to_vector<float>(), (std::vector<float>{0, 0, 0, 0}));
+}
+
+TEST(Copies, NameUndefinedTensors) {
+  const Tensor nothing;
+  const Tensor target = ones({2});
+  EXPECT_NE(test::error_of([&] { clone(nothing); }).find("[clone]"), std::string::npos);
+  EXPECT_NE(test::error_of([&] { contiguous(nothing); }).find("[contiguous]"), std::string::npos);
+  EXPECT_NE(test::error_of([&] { to(nothing, f64); }).find("[to]"), std::string::npos);
+  EXPECT_NE(test::error_of([&] { copy_(target, nothing); }).find("[copy_]"), std::string::npos);
+}
+
+TEST(To, IntegersAreTheNearestThereAre) {
+  const Tensor x = from_values(std::vector<double>{NAN, 1e20, -INFINITY, 2.9});
+  const std::vector<int64_t> nearest = {0, std::numeric_limits<int64_t>::max(),
+                                        std::numeric_limits<int64_t>::min(), 2};
+  EXPECT_EQ(to(x, i64).to_vector<int64_t>(), nearest);
+  EXPECT_EQ(x.to_vector<int64_t>(), nearest);
+  EXPECT_EQ(full({1}, Scalar(1e300), {.dtype = i64}).item_int(),
+            std::numeric_limits<int64_t>::max());
 }
 
 TEST(CopyInto, ItsTargetForgetsWhatItHeld) {

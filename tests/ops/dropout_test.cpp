@@ -30,6 +30,11 @@ TEST(Dropout, DropsAShareAndScalesTheRest) {
   EXPECT_NEAR(static_cast<double>(dropped), 30'000, 5 * 145);  // five standard deviations
 }
 
+TEST(Dropout, ScalesByAFactorOfItsOwnPrecision) {
+  for (const double value : dropout(ones({100}, {.dtype = f64}), 0.1, true).to_vector<double>())
+    EXPECT_TRUE(value == 0 || value == 1 / 0.9) << value;
+}
+
 TEST(Dropout, IsTheIdentityOutsideTrainingAndForNothing) {
   const Tensor x = ones({4});
   EXPECT_TRUE(dropout(x, 0.5, false).is_same(x));

@@ -38,7 +38,7 @@ struct ElementwiseRow {
   Domain domain;
   double low_a, high_a, low_b, high_b;
   Function call;
-  std::function<const Tensor&(const Inputs&)> in_place;
+  std::function<Tensor(const Inputs&)> in_place;
   Reference reference;
 };
 
@@ -47,16 +47,16 @@ constexpr Domain any = Domain::any;
 
 std::vector<ElementwiseRow> elementwise_rows() {
   return {
-#define WEFT_UNARY(name, functor, domain, low, high, expression)     \
-  {#name,                                                            \
-   1,                                                                \
-   domain,                                                           \
-   low,                                                              \
-   high,                                                             \
-   0,                                                                \
-   0,                                                                \
-   [](const Inputs& in) { return name(in[0]); },                     \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0]); }, \
+#define WEFT_UNARY(name, functor, domain, low, high, expression) \
+  {#name,                                                        \
+   1,                                                            \
+   domain,                                                       \
+   low,                                                          \
+   high,                                                         \
+   0,                                                            \
+   0,                                                            \
+   [](const Inputs& in) { return name(in[0]); },                 \
+   [](const Inputs& in) { return name##_(in[0]); },              \
    [](double x, double) { return static_cast<double>(expression); }},
 #define WEFT_UNARY_1(name, functor, domain, low, high, parameter, value, test_value, expression) \
   {#name,                                                                                        \
@@ -67,7 +67,7 @@ std::vector<ElementwiseRow> elementwise_rows() {
    0,                                                                                            \
    0,                                                                                            \
    [](const Inputs& in) { return name(in[0], test_value); },                                     \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], test_value); },                 \
+   [](const Inputs& in) { return name##_(in[0], test_value); },                                  \
    [](double x, double) { return static_cast<double>(expression); }},
 #define WEFT_UNARY_2(name, functor, domain, low, high, first, first_value, first_test, second, \
                      second_value, second_test, expression)                                    \
@@ -79,7 +79,7 @@ std::vector<ElementwiseRow> elementwise_rows() {
    0,                                                                                          \
    0,                                                                                          \
    [](const Inputs& in) { return name(in[0], first_test, second_test); },                      \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], first_test, second_test); },  \
+   [](const Inputs& in) { return name##_(in[0], first_test, second_test); },                   \
    [](double x, double) { return static_cast<double>(expression); }},
 #define WEFT_BINARY(name, functor, domain, low_a, high_a, low_b, high_b, expression) \
   {#name,                                                                            \
@@ -90,7 +90,7 @@ std::vector<ElementwiseRow> elementwise_rows() {
    low_b,                                                                            \
    high_b,                                                                           \
    [](const Inputs& in) { return name(in[0], in[1]); },                              \
-   [](const Inputs& in) -> const Tensor& { return name##_(in[0], in[1]); },          \
+   [](const Inputs& in) { return name##_(in[0], in[1]); },                           \
    [](double a, double b) { return static_cast<double>(expression); }},
 #include "ops/elementwise.def"
   };

@@ -5,6 +5,9 @@
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
+#include "ops/reduce.h"
+#include "ops/sort.h"
+#include "ops/view.h"
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
@@ -125,6 +128,30 @@ TEST(Embedding, Gradcheck) {
   EXPECT_EQ(
       gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {strided(leaf({3, 2}))}),
       "");
+}
+
+// An index that is kept for backward is watched as values are.
+TEST(Indices, ChangedOnesAreNoticed) {
+  const Tensor x = test::leaf({4, 3});
+  const auto refused = [&](const auto& result, const Tensor& index) {
+    const Tensor loss = sum(result(index));
+    fill_(index, 1 << 20);
+    EXPECT_NE(test::error_of([&] { loss.backward(); }).find("changed in place"), std::string::npos);
+  };
+  refused([&](const Tensor& i) { return embedding(x, i); }, zeros({2}, {.dtype = i64}));
+  refused([&](const Tensor& i) { return index_select(x, 0, i); }, zeros({2}, {.dtype = i64}));
+  refused([&](const Tensor& i) { return gather(x, 0, i); }, zeros({2, 3}, {.dtype = i64}));
+  refused(
+      [&](const Tensor& i) {
+        return scatter_add(zeros({4, 3}, {.dtype = f64}), 0, i, narrow(x, 0, 0, 2));
+      },
+      zeros({2, 3}, {.dtype = i64}));
+  const auto refused_pair = [&](const ValuesIndices& pair) {
+    refused([&](const Tensor&) { return pair.values; }, pair.indices);
+  };
+  refused_pair(topk(x, 2));
+  refused_pair(sort(x, 0));
+  refused_pair(max(x, 0));
 }
 
 TEST(OneHot, MarksTheClass) {

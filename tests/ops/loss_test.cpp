@@ -7,6 +7,7 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/elementwise.h"
+#include "ops/softmax.h"
 #include "tests/support/tensors.h"
 
 #include <gtest/gtest.h>
@@ -113,6 +114,21 @@ TEST(CrossEntropy, ChangedLogitsAreNoticed) {
     fill_(logits, 0.0);
   }
   EXPECT_THROW(backward(loss), Error);
+}
+
+TEST(CrossEntropy, ChangedTargetsAreNoticed) {
+  const Tensor x = test::leaf({2, 3});
+  const auto refused = [](const Tensor& loss, const Tensor& changed) {
+    fill_(changed, 1);
+    EXPECT_NE(test::error_of([&] { loss.backward(); }).find("changed in place"), std::string::npos);
+  };
+  const Tensor target = zeros({2}, {.dtype = i64});
+  refused(cross_entropy(x, target), target);
+  refused(nll_loss(log_softmax(x, 1), target), target);
+  const Tensor shares = full({2, 3}, 0.5, {.dtype = f64});
+  refused(cross_entropy(x, shares), shares);
+  const Tensor weights = full({3}, 0.5, {.dtype = f64});
+  refused(cross_entropy(x, target, {.class_weights = weights}), weights);
 }
 
 TEST(CrossEntropy, IsTheSameOnAnyNumberOfThreads) {

@@ -370,6 +370,28 @@ TEST(Optimizer, StateSurvivesAFileAndContinuesBitForBit) {
   std::filesystem::remove(path);
 }
 
+// Options may change between steps: what is saved then is what the next step would begin from.
+TEST(Optimizer, StateOfOptionsThatHaveJustChangedLoads) {
+  for (const bool momentum_first : {true, false}) {
+    const Tensor w = parameter({3}, 1);
+    const double before = momentum_first ? 0.9 : 0.0;
+    const double after = momentum_first ? 0.0 : 0.9;
+    optim::Sgd optimizer(Named{{"w", w}}, {.lr = 0.1, .momentum = before});
+    w.set_grad(ones({3}));
+    optimizer.step();
+    optimizer.options().momentum = after;
+    const auto state = optimizer.state_dict();
+    optim::Sgd other(Named{{"w", w}}, {.lr = 0.1, .momentum = after});
+    other.load_state_dict(state);
+    EXPECT_EQ(other.state_dict().size(), state.size());
+  }
+  optim::Sgd optimizer(Named{{"w", parameter({3}, 1)}}, {.lr = 0.1});
+  EXPECT_NE(error_of([&] {
+              optimizer.load_state_dict(std::vector<NamedTensor>{{"step", Tensor()}});
+            }).find("undefined: step"),
+            std::string::npos);
+}
+
 TEST(Optimizer, LoadingNamesAllThatIsWrongAndChangesNothing) {
   const Tensor a = parameter({2}, 1), b = parameter({3}, 2);
   const auto step = [](optim::Optimizer& optimizer, std::initializer_list<Tensor> tensors) {
