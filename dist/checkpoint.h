@@ -129,11 +129,12 @@ class Checkpointer {
   int64_t failures() const;
 
   // Loads one checkpoint, on all ranks. Throws DamagedCheckpoint, or another Error where it does
-  // not fit model, optimizer or scheduler, the same on every rank; then all of them are as before
-  // on every rank.
+  // not fit model, optimizer or scheduler, or where storage fails to read, which says nothing about
+  // the checkpoint; the same on every rank. Then all of them are as before on every rank.
   LoadedCheckpoint load(const std::string& path);
   // Loads the newest checkpoint of the directory that is whole. Nothing where the directory has
-  // none at all; throws DamagedCheckpoint, listing all, where all are damaged.
+  // none at all; throws DamagedCheckpoint, listing all, where all are damaged. Damaged is what has
+  // wrong bytes, wrong lengths or no file; a file that storage fails to read is an Error of load().
   std::optional<LoadedCheckpoint> resume();
 
   const CheckpointDirectory& directory() const;

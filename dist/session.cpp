@@ -178,13 +178,20 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
     s.log = std::make_unique<detail::StepLog>(s.path("metrics.jsonl"), step);
     s.reports = std::make_unique<detail::StepLog>(s.path("reports.jsonl"), step);
     s.seconds_before = std::atof(detail::member_of_line(s.log->kept(), "seconds").c_str());
-    const Ref<CheckpointStorage> storage = local_storage();
-    for (const StoredCheckpoint& stored : checkpoints.directory().list()) {
-      if (stored.step > step) remove_tree(*storage, stored.path);
+    CheckpointDirectory directory(checkpoints.directory().path());
+    for (const StoredCheckpoint& stored : directory.list()) {
+      if (stored.step <= step) continue;
+      if (from == "auto") {
+        const std::string kept = directory.set_aside(stored);
+        std::fprintf(stderr, "%s: it is kept as %s until somebody removes it\n", run().name.c_str(),
+                     kept.c_str());
+      } else {
+        directory.retire(stored);
+      }
     }
+    directory.clean();
     // A process that was killed behind the rename of its last save has not removed what is older.
-    if (run().checkpoint.every > 0)
-      CheckpointDirectory(s.path("checkpoints")).thin(run().checkpoint.keep);
+    if (run().checkpoint.every > 0) directory.thin(run().checkpoint.keep);
   }
   s.step = loaded->progress.step;
   s.comm.barrier();  // nobody saves before what is removed is gone

@@ -66,7 +66,7 @@ class LocalReadFile final : public ReadFile {
     struct stat status {};
     if (::fstat(descriptor_.get(), &status) != 0) fail(StorageAction::open, path_);
     if (!S_ISREG(status.st_mode))
-      throw StorageError(StorageAction::open, path_, "something that is no file", EINVAL);
+      throw StorageError(StorageAction::open, path_, "something that is no file", EISDIR);
     bytes_ = status.st_size;
   }
 
@@ -80,7 +80,7 @@ class LocalReadFile final : public ReadFile {
       if (got < 0) fail(StorageAction::read, path_);
       if (got == 0)
         throw StorageError(StorageAction::read, path_,
-                           concat({"the file's end ", left, " bytes early, at ", offset}), EIO);
+                           concat({"the file's end ", left, " bytes early, at ", offset}), ENODATA);
       at += got;
       offset += got;
       left -= got;
@@ -193,6 +193,10 @@ StorageError::StorageError(StorageAction action, const std::string& path, const 
       code_(code),
       action_(action) {}
 
+bool StorageError::missing() const {
+  return code_ == ENOENT || code_ == ENOTDIR || code_ == EISDIR || code_ == ENODATA;
+}
+
 Ref<CheckpointStorage> local_storage() {
   return make_ref<LocalStorage>();
 }
@@ -200,8 +204,14 @@ Ref<CheckpointStorage> local_storage() {
 void remove_tree(CheckpointStorage& storage, const std::string& path) {
   bool empty = true;
   for (const std::string& name : storage.list(path)) {
-    storage.remove_file(path + "/" + name);
     empty = false;
+    const std::string entry = path + "/" + name;
+    try {
+      storage.remove_file(entry);
+    } catch (const StorageError& error) {
+      if (error.code() != EISDIR) throw;
+      remove_tree(storage, entry);
+    }
   }
   try {
     storage.remove_directory(path);
