@@ -160,7 +160,10 @@ CheckpointOptions Session::checkpoint_options() const {
 std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
   State& s = *state_;
   const std::string& from = s.setup.resume;
-  if (from == "none") return std::nullopt;
+  if (from == "none") {
+    s.setup.board->begin();
+    return std::nullopt;
+  }
   std::optional<LoadedCheckpoint> loaded;
   if (from == "auto") {
     if (checkpoints.directory().latest()) s.signs->point.faults.at("load", 0);
@@ -194,6 +197,7 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
     if (run().checkpoint.every > 0) directory.thin(run().checkpoint.keep);
   }
   s.step = loaded->progress.step;
+  if (s.first()) s.setup.board->begin();
   s.comm.barrier();  // nobody saves before what is removed is gone
   return loaded;
 }

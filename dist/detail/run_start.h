@@ -11,7 +11,7 @@
 namespace weft::dist::detail {
 
 struct RunStart {
-  std::string resume = "none";  // of the first attempt: none, auto or a path
+  std::string resume = "none";  // none, auto or a path
   bool same_parameters = true;  // as when the run was begun
   int64_t attempt = 1;
 };

@@ -67,7 +67,7 @@ class Supervision {
                                         const LaunchReport& report) {
     SupervisorReport result{
         .code = report.code, .signal = report.signal, .attempts = attempt_, .failures = failures_};
-    first_ = false;
+    begun_ = begun_ || board.begun();
     bool all_done = true;
     for (int r = 0; r < ranks; ++r)
       all_done = all_done && board.sample(r).done;
@@ -103,14 +103,21 @@ class Supervision {
       return result;
     }
     say(concat({"failure ", failures_, " of at most ", options_.max_failures,
-                folder_.has_checkpoints() ? ": going on from the newest whole checkpoint"
-                                          : ": no checkpoint yet, beginning anew"}));
+                next_start()}));
     return std::nullopt;
   }
 
-  // The first attempt does what was asked for; later ones go on with what this run has.
+  // What was asked for, until an attempt has begun there: before that the run may have checkpoints
+  // that the user has turned down. Then the run goes on with what it has.
   std::string resume() const {
-    return first_ || !folder_.has_checkpoints() ? options_.resume : "auto";
+    return begun_ && folder_.has_checkpoints() ? "auto" : options_.resume;
+  }
+
+  std::string next_start() const {
+    const std::string from = resume();
+    if (from != "none" && from != "auto") return ": going on from " + from;
+    return folder_.has_checkpoints() ? ": going on from the newest whole checkpoint"
+                                     : ": no checkpoint yet, beginning anew";
   }
 
   void note(int ranks, const char* ending, const LaunchReport& report) const {
@@ -125,7 +132,7 @@ class Supervision {
   const SupervisorOptions& options_;
   int64_t attempt_;
   int failures_ = 0;
-  bool first_ = true;
+  bool begun_ = false;
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ struct SupervisorOptions {
   bool saves = false;  // there are checkpoints, so that a change of places need not wait
   double heartbeat_seconds = 0;
   double grace_seconds = 30;    // from SIGTERM to SIGKILL
-  std::string resume;           // of the first attempt
+  std::string resume;           // until an attempt has begun there
   bool same_parameters = true;  // as when the run was begun
   StepWatchOptions watch = {};
 };

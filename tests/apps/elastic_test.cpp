@@ -201,6 +201,26 @@ TEST_F(Elastic, GoesBackToTheCheckpointThatIsNamed) {
   EXPECT_EQ(read_file(path("run.export")), read_file(path("whole.export")));
 }
 
+// Until an attempt has gone back, later ones are told to, however the first one ended; then they go
+// on with what the run has.
+TEST_F(Elastic, GoesBackInALaterAttemptIfTheFirstDiesBefore) {
+  ASSERT_EQ(start("whole", "--keep 0").code, 0);
+  const auto expected = outcome("whole");
+  const auto back =
+      start("whole",
+            "--keep 0 --workers 2 --max-failures 2 --resume " +
+                path("whole/checkpoints/step-00000004"),
+            "throw:phase=load,rank=0;kill:phase=snapshot,step=8,rank=1,attempt=3");
+  ASSERT_EQ(back.code, 0) << back.output;
+  EXPECT_THAT(back.output, HasSubstr("failure 1 of at most 2: going on from " +
+                                     path("whole/checkpoints/step-00000004")));
+  EXPECT_THAT(back.output, HasSubstr("resumed after step 4 "));
+  EXPECT_THAT(back.output, HasSubstr("failure 2 of at most 2: going on from the newest whole"));
+  EXPECT_THAT(back.output, HasSubstr("resumed after step 6 "));
+  EXPECT_THAT(back.output, Not(HasSubstr("resumed after step 9 ")));
+  EXPECT_EQ(outcome("whole"), expected);
+}
+
 // The first loss after a resume is held against what it was.
 TEST_F(Elastic, AnotherLossThanBeforeIsAnError) {
   const auto killed = start("run", "--workers 2", "kill:phase=forward,step=8,rank=0");
