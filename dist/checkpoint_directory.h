@@ -2,8 +2,8 @@
 //
 //   RUN/checkpoints/step-00000040/                    whole: it got this name by the last rename
 //   RUN/checkpoints/.step-00000042.<token>.partial/   being written, or left by a save that died
-//   RUN/checkpoints/step-00000041.damaged/            was passed over: kept until somebody removes it
-//   RUN/checkpoints/pinned                            names that are never removed, one a line
+//   RUN/checkpoints/step-00000041.damaged/            was passed over: kept until somebody removes
+//   it RUN/checkpoints/pinned                            names that are never removed, one a line
 //
 // One process at a time changes a directory; any number may read it.
 #pragma once

@@ -14,11 +14,11 @@ struct CheckpointReader::Block {
   const StoredTensor* tensor = nullptr;
   const StoredInterval* interval = nullptr;
   ReadFile* file = nullptr;  // once it is open
-  size_t index = 0;    // in the interval
-  int64_t offset = 0;  // bytes from the file's beginning
-  int64_t bytes = 0;   // of the block
-  int64_t skip = 0;    // bytes of it before those that are wanted
-  int64_t wanted = 0;  // bytes
+  size_t index = 0;          // in the interval
+  int64_t offset = 0;        // bytes from the file's beginning
+  int64_t bytes = 0;         // of the block
+  int64_t skip = 0;          // bytes of it before those that are wanted
+  int64_t wanted = 0;        // bytes
   std::byte* to = nullptr;
 };
 
@@ -46,9 +46,7 @@ CheckpointReader::CheckpointReader(std::string path, Ref<CheckpointStorage> stor
 
 CheckpointReader::CheckpointReader(std::string path, Ref<CheckpointStorage> storage,
                                    Manifest manifest)
-    : path_(std::move(path)),
-      storage_(std::move(storage)),
-      manifest_(std::move(manifest)) {}
+    : path_(std::move(path)), storage_(std::move(storage)), manifest_(std::move(manifest)) {}
 
 Ref<ReadFile> CheckpointReader::open(size_t index) const {
   const StoredFile& stored = manifest_.files[index];
@@ -56,8 +54,8 @@ Ref<ReadFile> CheckpointReader::open(size_t index) const {
   try {
     const Ref<ReadFile> file = storage_->open(path);
     if (file->bytes() == stored.bytes) return file;
-    throw DamagedCheckpoint(
-        concat({"[checkpoint] ", path, ": expected ", stored.bytes, " bytes, got ", file->bytes()}));
+    throw DamagedCheckpoint(concat(
+        {"[checkpoint] ", path, ": expected ", stored.bytes, " bytes, got ", file->bytes()}));
   } catch (const StorageError& error) {
     fail_read("", error);
   }
@@ -80,7 +78,8 @@ void CheckpointReader::check_header(size_t index) const {
 }
 
 void CheckpointReader::check_files(int part, int parts) {
-  for (size_t i = static_cast<size_t>(part); i < manifest_.files.size(); i += static_cast<size_t>(parts))
+  for (size_t i = static_cast<size_t>(part); i < manifest_.files.size();
+       i += static_cast<size_t>(parts))
     check_header(i);
 }
 

@@ -10,8 +10,9 @@
 
 namespace weft::dist {
 
-// The app's hyper-parameters, by name. They are kept in the run's folder (run.json); a run that is
-// resumed with others says so, and its losses are then not held against those before.
+// The app's hyper-parameters, by name. They are kept in the run's folder (run.json), beside threads,
+// processor and build; a run that is resumed with others says so, and its losses are then not held
+// against those before.
 struct TrainConfig {
   std::vector<NamedValue> values = {};
 

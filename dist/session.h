@@ -100,7 +100,8 @@ class Session {
   };
   // The step is complete. Rank 0 writes its line. The same on all ranks, whose steps must exchange
   // something with each other. Throws Error if the first step after a resume has not the loss, to
-  // the bit, that it had before, where nothing has changed that explains it.
+  // the bit, that it had before, where nothing has changed that explains it (detail/first_loss.h).
+  // That is no failure to begin again after: each attempt would throw the same.
   Next end_step(const StepRecord& record);
   // Whether end_step() has said `stop`.
   bool stopped() const;

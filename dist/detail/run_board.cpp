@@ -37,6 +37,7 @@ struct RunBoard::Memory {
   std::atomic<int32_t> stop_reason;
   std::atomic<int32_t> lost;
   std::atomic<int32_t> begun;
+  std::atomic<int32_t> last_attempt;
   std::atomic<int64_t> stop_step;  // 0: not settled
   RankBeats slots[1];              // as many as there are ranks
 };
@@ -150,6 +151,14 @@ void RunBoard::begin() {
 
 bool RunBoard::begun() const {
   return memory_->begun.load() != 0;
+}
+
+void RunBoard::forbid_restart() {
+  memory_->last_attempt.store(1);
+}
+
+bool RunBoard::restart_forbidden() const {
+  return memory_->last_attempt.load() != 0;
 }
 
 void RunBoard::lose_place() {

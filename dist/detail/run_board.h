@@ -61,6 +61,10 @@ class RunBoard {
   void begin();
   bool begun() const;
 
+  // ---- failures that would be the same again ----
+  void forbid_restart();
+  bool restart_forbidden() const;
+
   // ---- places (a rank's place is gone) ----
   void lose_place();
   int places_lost() const;

@@ -52,7 +52,6 @@ class Supervision {
     launch.variables = {{kAttemptVariable, std::to_string(attempt_)},
                         {kBoardVariable, std::to_string(board.descriptor())},
                         {kResumeVariable, resume()}};
-    if (!options_.same_parameters) launch.variables.emplace_back(kChangedVariable, "1");
     // Threads are the same in every attempt: what oneDNN computes may depend on them.
     if (!std::getenv("OMP_NUM_THREADS")) {
       const int threads = threads_per_rank(1 << 20, own_processors(), options_.workers);
@@ -97,13 +96,16 @@ class Supervision {
       say(concat({"places lost: ", board.places_lost(), ", left: ", left}));
     }
     if (report.code == kUsageCode || options_.max_failures == 0) return result;
+    if (board.restart_forbidden()) {
+      say("it would end the same way again: giving up");
+      return result;
+    }
     if (failures_ > options_.max_failures) {
       say(concat({"failure ", failures_, " is one more than --max-failures ", options_.max_failures,
                   ": giving up"}));
       return result;
     }
-    say(concat({"failure ", failures_, " of at most ", options_.max_failures,
-                next_start()}));
+    say(concat({"failure ", failures_, " of at most ", options_.max_failures, next_start()}));
     return std::nullopt;
   }
 

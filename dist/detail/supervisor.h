@@ -16,7 +16,6 @@ namespace weft::dist::detail {
 inline constexpr const char* kAttemptVariable = "WEFT_ATTEMPT";
 inline constexpr const char* kBoardVariable = "WEFT_RUN_BOARD";
 inline constexpr const char* kResumeVariable = "WEFT_RESUME";
-inline constexpr const char* kChangedVariable = "WEFT_PARAMETERS_CHANGED";  // set, if they have
 
 struct SupervisorOptions {
   std::vector<std::string> command;  // of a rank
@@ -29,7 +28,6 @@ struct SupervisorOptions {
   double heartbeat_seconds = 0;
   double grace_seconds = 30;    // from SIGTERM to SIGKILL
   std::string resume;           // until an attempt has begun there
-  bool same_parameters = true;  // as when the run was begun
   StepWatchOptions watch = {};
 };
 

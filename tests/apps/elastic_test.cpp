@@ -206,11 +206,10 @@ TEST_F(Elastic, GoesBackToTheCheckpointThatIsNamed) {
 TEST_F(Elastic, GoesBackInALaterAttemptIfTheFirstDiesBefore) {
   ASSERT_EQ(start("whole", "--keep 0").code, 0);
   const auto expected = outcome("whole");
-  const auto back =
-      start("whole",
-            "--keep 0 --workers 2 --max-failures 2 --resume " +
-                path("whole/checkpoints/step-00000004"),
-            "throw:phase=load,rank=0;kill:phase=snapshot,step=8,rank=1,attempt=3");
+  const auto back = start(
+      "whole",
+      "--keep 0 --workers 2 --max-failures 2 --resume " + path("whole/checkpoints/step-00000004"),
+      "throw:phase=load,rank=0,attempt=2;kill:phase=snapshot,step=8,rank=1,attempt=3");
   ASSERT_EQ(back.code, 0) << back.output;
   EXPECT_THAT(back.output, HasSubstr("failure 1 of at most 2: going on from " +
                                      path("whole/checkpoints/step-00000004")));
@@ -234,10 +233,37 @@ TEST_F(Elastic, AnotherLossThanBeforeIsAnError) {
       column(path("run/metrics.jsonl"), "loss_bits").at(static_cast<size_t>(last));
   metrics.replace(metrics.find(bits), 8, "deadbeef");
   std::ofstream(path("run/metrics.jsonl")) << metrics;
-  const auto resumed = start("run", "--workers 2 --resume auto");
-  EXPECT_EQ(resumed.code, 1);
-  EXPECT_THAT(resumed.output, HasSubstr("[resume] expected the loss of step "));
-  EXPECT_THAT(resumed.output, HasSubstr("bits deadbeef, got " + bits));
+  const auto copy = [&](const std::string& to) {
+    std::filesystem::copy(
+        path("run"), path(to),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+  };
+  for (const char* other : {"threads", "rates"})
+    copy(other);
+  // Neither another attempt nor another try of the user's gets past it.
+  for (const char* restarts : {"--max-failures 2", ""}) {
+    const size_t had = ranks_of_attempts("run").size();
+    const auto resumed = start("run", "--workers 2 --resume auto " + std::string(restarts),
+                               had == 1 ? "throw:phase=forward,rank=0,attempt=2" : "");
+    EXPECT_EQ(resumed.code, 1);
+    EXPECT_THAT(resumed.output, HasSubstr("[resume] expected the loss of step "));
+    EXPECT_THAT(resumed.output, HasSubstr("bits deadbeef, got " + bits));
+    EXPECT_EQ(ranks_of_attempts("run").size(), had == 1 ? 3U : 4U) << resumed.output;
+  }
+  std::filesystem::remove(path("run/first_loss.json"));
+  ASSERT_EQ(start("run", "--workers 2 --resume auto").code, 0);
+  expect_clean("run", {"step-00000008", "step-00000009"});
+
+  // What may change bits is no error, also if the attempt that first had it came to nothing.
+  const auto threads = start("threads", "--workers 2 --resume auto --threads 2");
+  EXPECT_EQ(threads.code, 0) << threads.output;
+  EXPECT_THAT(threads.output, HasSubstr("the run goes on with threads 2, before 1"));
+  EXPECT_THAT(threads.output, HasSubstr(", with other threads\n"));
+  EXPECT_EQ(start("rates", "--resume auto --lr 0.05", "throw:phase=forward,attempt=2").code, 1);
+  const auto rates = start("rates", "--resume auto --lr 0.05");
+  EXPECT_EQ(rates.code, 0) << rates.output;
+  EXPECT_THAT(rates.output, HasSubstr("the run goes on with lr 0.05, before "));
+  EXPECT_THAT(rates.output, HasSubstr(", with other lr\n"));
 }
 
 TEST_F(Elastic, TheSlowestRankAndAGrowingOneAreNamed) {

@@ -17,8 +17,8 @@ namespace weft::test {
 namespace {
 
 // The checkpoints that are there when a resume has ended in an error that is none of theirs.
-std::vector<std::string> resume_through(const std::string& directory,
-                                        const dist::StorageHook& hook, const std::string& what) {
+std::vector<std::string> resume_through(const std::string& directory, const dist::StorageHook& hook,
+                                        const std::string& what) {
   dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
     Small model;
     dist::Parallel parallel(model, comm, {.strategy = "ddp"});
