@@ -60,8 +60,9 @@ struct CheckpointOptions {
   // there are.
   enum class OnFailure : uint8_t { fail, go_on };
   OnFailure on_failure = OnFailure::fail;
-  // Takes a line about each failed save, on rank 0, on the thread that calls save() or wait(); by
-  // default standard error does.
+  // Takes a line about each failed save, and about what could not be removed, which fails nothing:
+  // on rank 0, on the thread that calls save() or wait() or makes the Checkpointer; by default
+  // standard error does.
   Function<void(const std::string& line)> report = {};
 
   // Bytes that share a CRC32C, a multiple of 8; what a rank reads is rounded out to them.

@@ -197,9 +197,13 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
         directory.retire(stored);
       }
     }
-    directory.clean();
-    // A process that was killed behind the rename of its last save has not removed what is older.
-    if (run().checkpoint.every > 0) directory.thin(run().checkpoint.keep);
+    try {
+      directory.clean();
+      // A process that was killed behind the rename of its last save has not removed what is older.
+      if (run().checkpoint.every > 0) directory.thin(run().checkpoint.keep);
+    } catch (const StorageError& error) {  // it takes room, no more
+      std::fprintf(stderr, "%s: %s\n", run().name.c_str(), error.what());
+    }
   }
   s.step = loaded->progress.step;
   if (s.first()) s.setup.board->begin();
