@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 namespace weft::dist {
@@ -182,12 +183,20 @@ std::string CheckpointDirectory::set_aside(const StoredCheckpoint& stored) {
 }
 
 void CheckpointDirectory::clean() {
-  for_all(storage_->list(path_), [&](const std::string& name) {
-    if (!name.starts_with('.') || !name.ends_with(kPartial)) return;
-    if (name == "." + (kPinned + std::string(kPartial))) {
-      storage_->remove_file(path_ + "/" + name);
-    } else {
-      remove_tree(*storage_, path_ + "/" + name);
+  const auto names = storage_->list(path_);
+  for_all(names, [&](const std::string& name) {
+    const std::string path = path_ + "/" + name;
+    if (name.starts_with('.') && name.ends_with(kPartial)) {
+      if (name == "." + (kPinned + std::string(kPartial))) return storage_->remove_file(path);
+      remove_tree(*storage_, path);
+    } else if (name.ends_with(kExchanged)) {
+      const std::string replaced = name.substr(0, name.size() - std::strlen(kExchanged));
+      if (!step_of(replaced)) return;
+      if (std::binary_search(names.begin(), names.end(), replaced)) {
+        remove_tree(*storage_, path);
+      } else {
+        storage_->rename(path, path_ + "/" + replaced);
+      }
     }
   });
 }

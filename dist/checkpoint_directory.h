@@ -62,8 +62,8 @@ class CheckpointDirectory {
   // Out of the list, too, and to be kept: as step-N.damaged, or step-N.damaged.2 and so on where
   // there is one already. Returns where it now is.
   std::string set_aside(const StoredCheckpoint& stored);
-  // Removes what saves and removals that died have left; errors as of thin(). Not while a save is
-  // under way.
+  // Removes what saves and removals that died have left, and puts back what a save that died was
+  // about to replace; errors as of thin(). Not while a save is under way.
   void clean();
 
  private:

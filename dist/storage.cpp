@@ -131,13 +131,9 @@ class LocalStorage final : public CheckpointStorage {
 
   void exchange(const std::string& a, const std::string& b) override {
     if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
-    // A file system that cannot: for a moment there is no b.
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
       fail(StorageAction::exchange, a, "with " + b);
-    const std::string aside = a + "-aside.partial";
-    rename(b, aside);
-    rename(a, b);
-    rename(aside, a);
+    exchange_by_renames(*this, a, b);
   }
 
   void remove_file(const std::string& path) override {
@@ -195,6 +191,18 @@ StorageError::StorageError(StorageAction action, const std::string& path, const 
 
 bool StorageError::missing() const {
   return code_ == ENOENT || code_ == ENOTDIR || code_ == EISDIR || code_ == ENODATA;
+}
+
+void exchange_by_renames(CheckpointStorage& storage, const std::string& a, const std::string& b) {
+  const std::string aside = b + kExchanged;
+  storage.rename(b, aside);
+  try {
+    storage.rename(a, b);
+  } catch (const StorageError&) {
+    storage.rename(aside, b);
+    throw;
+  }
+  storage.rename(aside, a);
 }
 
 Ref<CheckpointStorage> local_storage() {

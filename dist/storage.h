@@ -95,6 +95,11 @@ class CheckpointStorage : public RefCounted {
   virtual std::vector<std::string> list(const std::string& path) = 0;
 };
 
+// exchange() where the file system cannot: three renames. For a moment there is no b; what it was
+// lies at b + kExchanged until the last of them, and whoever finds it there without b puts it back.
+void exchange_by_renames(CheckpointStorage& storage, const std::string& a, const std::string& b);
+inline constexpr const char* kExchanged = ".exchanged";
+
 // The file system of this machine, or one that several share.
 Ref<CheckpointStorage> local_storage();
 
