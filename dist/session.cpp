@@ -191,7 +191,7 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
       if (stored.step <= step) continue;
       if (from == "auto") {
         const std::string kept = directory.set_aside(stored);
-        std::fprintf(stderr, "%s: it is kept as %s until somebody removes it\n", run().name.c_str(),
+        std::fprintf(stderr, "%s: %s is kept as %s\n", run().name.c_str(), stored.name.c_str(),
                      kept.c_str());
       } else {
         directory.retire(stored);

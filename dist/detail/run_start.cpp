@@ -112,8 +112,12 @@ Result result_of(const RunConfig& run, int exit_code, int64_t attempts, int fail
   result.directory = run.directory;
   const CheckpointDirectory checkpoints(run.directory + "/checkpoints");
   if (const auto latest = checkpoints.latest()) result.checkpoint = latest->path;
-  if (const auto best = checkpoints.best(run.checkpoint.keep.higher_is_better))
-    result.best_checkpoint = best->path;
+  try {
+    if (const auto best = checkpoints.best(run.checkpoint.keep.higher_is_better))
+      result.best_checkpoint = best->path;
+  } catch (const StorageError& error) {  // the run has ended as it has, all the same
+    std::fprintf(stderr, "%s: %s\n", run.name.c_str(), error.what());
+  }
   const std::string text = read_file(run.directory + "/reports.jsonl").value_or("");
   if (text.size() < 2) return result;
   // The last whole line.

@@ -26,8 +26,8 @@ struct SupervisorOptions {
   int max_failures = 0;
   bool saves = false;  // there are checkpoints, so that a change of places need not wait
   double heartbeat_seconds = 0;
-  double grace_seconds = 30;    // from SIGTERM to SIGKILL
-  std::string resume;           // until an attempt has begun there
+  double grace_seconds = 30;  // from SIGTERM to SIGKILL
+  std::string resume;         // until an attempt has begun there
   StepWatchOptions watch = {};
 };
 
