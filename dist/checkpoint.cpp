@@ -54,6 +54,17 @@ void throw_kind(std::vector<std::string> texts) {
   throw DamagedCheckpoint(by_rank(texts));
 }
 
+// Tidying up, on which no checkpoint depends. What a storage says against it, "" if nothing.
+template <class F>
+std::string tidy(const F& job) {
+  try {
+    job();
+  } catch (const StorageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 template <class Named>
 void sort_by_name(std::vector<Named>& list, std::string Named::*name, const char* what) {
   std::sort(list.begin(), list.end(),
@@ -87,7 +98,8 @@ class Checkpointer::Impl {
     double stalled = 0;
     int64_t number = 0;
     std::string error = {};
-    bool verdict = false;  // the error is a verdict about the ranks, not about the storage
+    bool verdict = false;     // the error is a verdict about the ranks, not about the storage
+    std::string untidy = {};  // what could not be removed, once the checkpoint was whole
     SavedCheckpoint saved = {};
   };
 
@@ -126,10 +138,11 @@ Checkpointer::Impl::Impl(nn::Module& model, Parallel& parallel, CheckpointOption
   WEFT_CHECK(options.keep.last >= 0 && options.keep.best >= 0, "checkpoint",
              "expected numbers of checkpoints to keep of 0 or more, got ", options.keep.last,
              " and ", options.keep.best);
-  const auto errors = run_together(*comm, [this] {
+  std::string untidy;
+  const auto errors = run_together(*comm, [&] {
     if (comm->rank() != 0) return;
     options.storage->make_directory(directory.path());
-    directory.clean();
+    untidy = tidy([this] { directory.clean(); });
     std::random_device random;
     char text[9];
     std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(random()));
@@ -137,6 +150,8 @@ Checkpointer::Impl::Impl(nn::Module& model, Parallel& parallel, CheckpointOption
   });
   if (const std::string error = by_rank(errors); !error.empty()) throw CheckpointError(error);
   token = broadcast_text(*comm, token);
+  if (!untidy.empty())
+    report(concat({"[checkpoint] expected to remove what earlier saves have left, got ", untidy}));
 }
 
 Checkpointer::Impl::~Impl() {
@@ -212,6 +227,10 @@ void Checkpointer::Impl::finish(bool may_throw) {
   if (thread.joinable()) thread.join();
   if (!job) return;
   const auto work = std::move(job);
+  if (!work->untidy.empty()) {
+    report(concat({"[checkpoint] step ", work->manifest.progress.step,
+                   " is saved, but not all removed that it replaces: ", work->untidy}));
+  }
   if (work->error.empty()) return;
   ++failed;
   const std::string line = concat(
@@ -297,9 +316,12 @@ void Checkpointer::Impl::commit(Job& work, const std::vector<std::string>& repor
     storage.rename(path, target);
   }
   storage.sync_directory(directory.path());
-  if (replaces) remove_tree(storage, path);
   work.saved.digest = work.manifest.digest();
-  directory.thin(options.keep);
+  // The checkpoint is whole, whatever becomes of those that it replaces.
+  work.untidy = tidy([&] {
+    if (replaces) remove_tree(storage, path);
+    directory.thin(options.keep);
+  });
 }
 
 void Checkpointer::Impl::abandon(const Job& work) noexcept {

@@ -60,8 +60,9 @@ struct CheckpointOptions {
   // there are.
   enum class OnFailure : uint8_t { fail, go_on };
   OnFailure on_failure = OnFailure::fail;
-  // Takes a line about each failed save, on rank 0, on the thread that calls save() or wait(); by
-  // default standard error does.
+  // Takes a line about each failed save, and about what could not be removed, which fails nothing:
+  // on rank 0, on the thread that calls save() or wait() or makes the Checkpointer; by default
+  // standard error does.
   Function<void(const std::string& line)> report = {};
 
   // Bytes that share a CRC32C, a multiple of 8; what a rank reads is rounded out to them.
@@ -129,11 +130,12 @@ class Checkpointer {
   int64_t failures() const;
 
   // Loads one checkpoint, on all ranks. Throws DamagedCheckpoint, or another Error where it does
-  // not fit model, optimizer or scheduler, the same on every rank; then all of them are as before
-  // on every rank.
+  // not fit model, optimizer or scheduler, or where storage fails to read, which says nothing about
+  // the checkpoint; the same on every rank. Then all of them are as before on every rank.
   LoadedCheckpoint load(const std::string& path);
   // Loads the newest checkpoint of the directory that is whole. Nothing where the directory has
-  // none at all; throws DamagedCheckpoint, listing all, where all are damaged.
+  // none at all; throws DamagedCheckpoint, listing all, where all are damaged. Damaged is what has
+  // wrong bytes, wrong lengths or no file; a file that storage fails to read is an Error of load().
   std::optional<LoadedCheckpoint> resume();
 
   const CheckpointDirectory& directory() const;

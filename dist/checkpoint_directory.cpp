@@ -6,12 +6,15 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <exception>
 
 namespace weft::dist {
 namespace {
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kDamaged = ".damaged";
 constexpr const char* kPinned = "pinned";
 
 // The step a directory is named by; nothing if it is not a checkpoint's name.
@@ -22,6 +25,20 @@ std::optional<int64_t> step_of(const std::string& name) {
   const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (error != std::errc() || at != end || checkpoint_name(step) != name) return std::nullopt;
   return step;
+}
+
+// Does `job` for each, also behind one that fails; then throws the first error.
+template <class List, class F>
+void for_all(const List& list, const F& job) {
+  std::exception_ptr first;
+  for (const auto& item : list) {
+    try {
+      job(item);
+    } catch (const StorageError&) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace
@@ -140,26 +157,48 @@ std::vector<std::string> CheckpointDirectory::thin(const CheckpointKeep& keep) {
       kept.push_back(rated[i].name);
   }
   std::vector<std::string> removed;
-  for (const StoredCheckpoint& stored : all) {
-    if (std::find(kept.begin(), kept.end(), stored.name) != kept.end()) continue;
-    const std::string aside = concat({path_, "/.", stored.name, ".removed", kPartial});
-    remove_tree(*storage_, aside);
-    storage_->rename(stored.path, aside);
-    remove_tree(*storage_, aside);
+  for_all(all, [&](const StoredCheckpoint& stored) {
+    if (std::find(kept.begin(), kept.end(), stored.name) != kept.end()) return;
+    remove_tree(*storage_, retire(stored));
     removed.push_back(stored.name);
-  }
+  });
   return removed;
 }
 
+std::string CheckpointDirectory::retire(const StoredCheckpoint& stored) {
+  const std::string to = concat({path_, "/.", stored.name, ".removed", kPartial});
+  remove_tree(*storage_, to);
+  storage_->rename(stored.path, to);
+  return to;
+}
+
+std::string CheckpointDirectory::set_aside(const StoredCheckpoint& stored) {
+  const auto entries = storage_->list(path_);
+  const std::string first = stored.name + std::string(kDamaged);
+  std::string name = first;
+  for (int64_t number = 2; std::binary_search(entries.begin(), entries.end(), name); ++number)
+    name = concat({first, ".", number});
+  storage_->rename(stored.path, path_ + "/" + name);
+  return path_ + "/" + name;
+}
+
 void CheckpointDirectory::clean() {
-  for (const std::string& name : storage_->list(path_)) {
-    if (!name.starts_with('.') || !name.ends_with(kPartial)) continue;
-    if (name == "." + (kPinned + std::string(kPartial))) {
-      storage_->remove_file(path_ + "/" + name);
-    } else {
-      remove_tree(*storage_, path_ + "/" + name);
+  const auto names = storage_->list(path_);
+  for_all(names, [&](const std::string& name) {
+    const std::string path = path_ + "/" + name;
+    if (name.starts_with('.') && name.ends_with(kPartial)) {
+      if (name == "." + (kPinned + std::string(kPartial))) return storage_->remove_file(path);
+      remove_tree(*storage_, path);
+    } else if (name.ends_with(kExchanged)) {
+      const std::string replaced = name.substr(0, name.size() - std::strlen(kExchanged));
+      if (!step_of(replaced)) return;
+      if (std::binary_search(names.begin(), names.end(), replaced)) {
+        remove_tree(*storage_, path);
+      } else {
+        storage_->rename(path, path_ + "/" + replaced);
+      }
     }
-  }
+  });
 }
 
 }  // namespace weft::dist

@@ -2,7 +2,8 @@
 //
 //   RUN/checkpoints/step-00000040/                    whole: it got this name by the last rename
 //   RUN/checkpoints/.step-00000042.<token>.partial/   being written, or left by a save that died
-//   RUN/checkpoints/pinned                            names that are never removed, one a line
+//   RUN/checkpoints/step-00000041.damaged/            was passed over: kept until somebody removes
+//   it RUN/checkpoints/pinned                            names that are never removed, one a line
 //
 // One process at a time changes a directory; any number may read it.
 #pragma once
@@ -43,7 +44,7 @@ class CheckpointDirectory {
   // The newest, without a look inside: Checkpointer::resume() finds the newest that is whole.
   std::optional<StoredCheckpoint> latest() const;
   // The one with the best metric, the newer of equals; those whose manifest is damaged do not
-  // count.
+  // count. Throws a StorageError where one could not be read.
   std::optional<StoredCheckpoint> best(bool higher_is_better = false) const;
 
   // A pinned checkpoint is never removed by thin(): what a result points at. Survives the process.
@@ -52,10 +53,17 @@ class CheckpointDirectory {
   void unpin(const std::string& name);
   std::vector<std::string> pinned() const;
 
-  // Removes what `keep` does not keep; returns the names of what went. A checkpoint goes by a
-  // rename first, so that none is ever there by halves.
+  // Removes what `keep` does not keep; returns the names of what went. A checkpoint that cannot be
+  // removed keeps no other from going; then the first error is thrown.
   std::vector<std::string> thin(const CheckpointKeep& keep);
-  // Removes what saves and removals that died have left. Not while a save is under way.
+  // Takes a checkpoint out of the list, by one rename, so that none is ever there by halves;
+  // returns where it now is. clean() removes it.
+  std::string retire(const StoredCheckpoint& stored);
+  // Out of the list, too, and to be kept: as step-N.damaged, or step-N.damaged.2 and so on where
+  // there is one already. Returns where it now is.
+  std::string set_aside(const StoredCheckpoint& stored);
+  // Removes what saves and removals that died have left, and puts back what a save that died was
+  // about to replace; errors as of thin(). Not while a save is under way.
   void clean();
 
  private:

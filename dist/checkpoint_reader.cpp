@@ -13,12 +13,12 @@ namespace weft::dist {
 struct CheckpointReader::Block {
   const StoredTensor* tensor = nullptr;
   const StoredInterval* interval = nullptr;
-  ReadFile* file = nullptr;
-  size_t index = 0;    // in the interval
-  int64_t offset = 0;  // bytes from the file's beginning
-  int64_t bytes = 0;   // of the block
-  int64_t skip = 0;    // bytes of it before those that are wanted
-  int64_t wanted = 0;  // bytes
+  ReadFile* file = nullptr;  // once it is open
+  size_t index = 0;          // in the interval
+  int64_t offset = 0;        // bytes from the file's beginning
+  int64_t bytes = 0;         // of the block
+  int64_t skip = 0;          // bytes of it before those that are wanted
+  int64_t wanted = 0;        // bytes
   std::byte* to = nullptr;
 };
 
@@ -27,48 +27,48 @@ namespace {
 // Small blocks are given to threads in lots of so many bytes.
 constexpr int64_t kLot = int64_t{1} << 20;
 
+// Files that are open at a time: several, so that threads have something to do where files are
+// small, and far from what a process may have.
+constexpr size_t kOpenFiles = 16;
+
+// What a read met, as the checkpoint's reader sees it: a part that is not there is damage.
+[[noreturn]] void fail_read(const std::string& where, const StorageError& error) {
+  if (error.missing()) throw DamagedCheckpoint(where + error.what());
+  throw StorageError(error);
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(std::string path, Ref<CheckpointStorage> storage)
     : path_(std::move(path)),
       storage_(std::move(storage)),
-      manifest_(read_manifest(*storage_, path_)),
-      files_(manifest_.files.size()) {}
+      manifest_(read_manifest(*storage_, path_)) {}
 
 CheckpointReader::CheckpointReader(std::string path, Ref<CheckpointStorage> storage,
                                    Manifest manifest)
-    : path_(std::move(path)),
-      storage_(std::move(storage)),
-      manifest_(std::move(manifest)),
-      files_(manifest_.files.size()) {}
+    : path_(std::move(path)), storage_(std::move(storage)), manifest_(std::move(manifest)) {}
 
-Ref<ReadFile> CheckpointReader::open(size_t index) {
-  Ref<ReadFile>& file = files_[index];
-  if (file) return file;
+Ref<ReadFile> CheckpointReader::open(size_t index) const {
   const StoredFile& stored = manifest_.files[index];
   const std::string path = path_ + "/" + stored.name;
   try {
-    file = storage_->open(path);
+    const Ref<ReadFile> file = storage_->open(path);
+    if (file->bytes() == stored.bytes) return file;
+    throw DamagedCheckpoint(concat(
+        {"[checkpoint] ", path, ": expected ", stored.bytes, " bytes, got ", file->bytes()}));
   } catch (const StorageError& error) {
-    throw DamagedCheckpoint(error.what());
+    fail_read("", error);
   }
-  const int64_t bytes = file->bytes();
-  if (bytes != stored.bytes) {
-    file = nullptr;
-    throw DamagedCheckpoint(
-        concat({"[checkpoint] ", path, ": expected ", stored.bytes, " bytes, got ", bytes}));
-  }
-  return file;
 }
 
-void CheckpointReader::check_header(size_t index) {
+void CheckpointReader::check_header(size_t index) const {
   const StoredFile& stored = manifest_.files[index];
-  const Ref<ReadFile> file = open(index);
   std::vector<std::byte> header(static_cast<size_t>(stored.head_bytes));
+  const Ref<ReadFile> file = open(index);
   try {
     file->read(header.data(), 0, stored.head_bytes);
   } catch (const StorageError& error) {
-    throw DamagedCheckpoint(error.what());
+    fail_read("", error);
   }
   if (crc32c(header.data(), header.size()) != stored.head_crc) {
     throw DamagedCheckpoint(
@@ -78,14 +78,15 @@ void CheckpointReader::check_header(size_t index) {
 }
 
 void CheckpointReader::check_files(int part, int parts) {
-  for (size_t i = static_cast<size_t>(part); i < files_.size(); i += static_cast<size_t>(parts))
+  for (size_t i = static_cast<size_t>(part); i < manifest_.files.size();
+       i += static_cast<size_t>(parts))
     check_header(i);
 }
 
 void CheckpointReader::read_block(const Block& block, std::vector<std::byte>& memory) const {
   // A block that is wanted as a whole goes where it is wanted; the rest of others is dropped.
   const bool direct = block.wanted == block.bytes;
-  if (!direct) memory.resize(static_cast<size_t>(std::max(block.bytes, manifest_.block_bytes)));
+  if (!direct && std::ssize(memory) < block.bytes) memory.resize(static_cast<size_t>(block.bytes));
   std::byte* const at = direct ? block.to : memory.data();
   const auto where = [&] {
     const int64_t first = block.interval->begin + static_cast<int64_t>(block.index) *
@@ -98,7 +99,7 @@ void CheckpointReader::read_block(const Block& block, std::vector<std::byte>& me
   try {
     block.file->read(at, block.offset, block.bytes);
   } catch (const StorageError& error) {
-    throw DamagedCheckpoint(where() + "to read them, got " + error.what());
+    fail_read(where() + "to read them, got ", error);
   }
   const uint32_t crc = crc32c(at, static_cast<size_t>(block.bytes));
   if (crc != block.interval->crcs[block.index])
@@ -125,7 +126,6 @@ void CheckpointReader::read(std::span<const Request> requests) {
         Block block;
         block.tensor = &tensor;
         block.interval = &interval;
-        block.file = open(static_cast<size_t>(interval.file)).get();
         block.index = static_cast<size_t>(from / manifest_.block_bytes);
         const int64_t start = static_cast<int64_t>(block.index) * manifest_.block_bytes;
         block.offset = interval.offset + start;
@@ -139,6 +139,27 @@ void CheckpointReader::read(std::span<const Request> requests) {
       }
     }
   }
+  // File by file, so that each is opened once.
+  std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+    return a.interval->file < b.interval->file;
+  });
+  for (size_t begin = 0; begin < blocks.size();) {
+    std::vector<Ref<ReadFile>> files;
+    size_t end = begin;
+    for (; end < blocks.size(); ++end) {
+      const int file = blocks[end].interval->file;
+      if (end == begin || file != blocks[end - 1].interval->file) {
+        if (files.size() == kOpenFiles) break;
+        files.push_back(open(static_cast<size_t>(file)));
+      }
+      blocks[end].file = files.back().get();
+    }
+    read_blocks(std::span(blocks).subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+void CheckpointReader::read_blocks(std::span<const Block> blocks) const {
   // Lots of blocks whose bytes are worth a thread's while.
   std::vector<size_t> lots = {0};
   int64_t bytes = 0;
@@ -165,8 +186,8 @@ Tensor CheckpointReader::read(const StoredTensor& tensor) {
 
 std::vector<std::string> CheckpointReader::verify() {
   std::vector<std::string> damage;
-  std::vector<bool> there(files_.size(), true);
-  for (size_t i = 0; i < files_.size(); ++i) {
+  std::vector<bool> there(manifest_.files.size(), true);
+  for (size_t i = 0; i < manifest_.files.size(); ++i) {
     try {
       open(i);
     } catch (const DamagedCheckpoint& error) {

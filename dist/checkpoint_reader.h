@@ -13,7 +13,9 @@ namespace weft::dist {
 
 class CheckpointReader {
  public:
-  // Reads and checks the manifest of the directory `path`. Throws DamagedCheckpoint.
+  // Reads and checks the manifest of the directory `path`. Throws DamagedCheckpoint, and, as all of
+  // this does, a StorageError where the storage could not read: that says nothing about the
+  // checkpoint.
   explicit CheckpointReader(std::string path, Ref<CheckpointStorage> storage = local_storage());
   // With a manifest that has been read already.
   CheckpointReader(std::string path, Ref<CheckpointStorage> storage, Manifest manifest);
@@ -29,8 +31,8 @@ class CheckpointReader {
     std::byte* to = nullptr;
   };
   // Reads them all, by this thread's num_threads(): whole blocks, as they are what a CRC is for,
-  // and of their files nothing else. Throws a DamagedCheckpoint that names file and tensor; what
-  // `to` points at is then of no use.
+  // and of their files nothing else. A few files are open at a time, however many ranks have saved.
+  // Throws a DamagedCheckpoint that names file and tensor; what `to` points at is then of no use.
   void read(std::span<const Request> requests);
   // A whole tensor, laid out in memory as its model had it.
   Tensor read(const StoredTensor& tensor);
@@ -45,14 +47,14 @@ class CheckpointReader {
 
  private:
   struct Block;
-  Ref<ReadFile> open(size_t file);
-  void check_header(size_t file);
+  Ref<ReadFile> open(size_t file) const;
+  void check_header(size_t file) const;
+  void read_blocks(std::span<const Block> blocks) const;
   void read_block(const Block& block, std::vector<std::byte>& memory) const;
 
   std::string path_;
   Ref<CheckpointStorage> storage_;
   Manifest manifest_;
-  std::vector<Ref<ReadFile>> files_;  // null: not opened yet
 };
 
 }  // namespace weft::dist

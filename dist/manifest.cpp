@@ -187,7 +187,8 @@ std::string read_manifest_text(CheckpointStorage& storage, const std::string& ch
     file->read(text.data(), 0, file->bytes());
     return text;
   } catch (const StorageError& error) {
-    throw DamagedCheckpoint(error.what());
+    if (error.missing()) throw DamagedCheckpoint(error.what());
+    throw;
   }
 }
 

@@ -91,7 +91,8 @@ Manifest parse_manifest(std::string_view text, const std::string& path);
 // The same of a text without its last line, for fuzzers, which do not find the CRC.
 Manifest parse_manifest_body(std::string_view body, const std::string& path);
 
-// The text of a checkpoint's manifest; the manifest. What cannot be read is damage.
+// The text of a checkpoint's manifest; the manifest. One that is not there is damage; what keeps
+// the storage from reading it is a StorageError.
 std::string read_manifest_text(CheckpointStorage& storage, const std::string& checkpoint);
 Manifest read_manifest(CheckpointStorage& storage, const std::string& checkpoint);
 

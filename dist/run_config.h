@@ -10,8 +10,9 @@
 
 namespace weft::dist {
 
-// The app's hyper-parameters, by name. They are kept in the run's folder (run.json); a run that is
-// resumed with others says so, and its losses are then not held against those before.
+// The app's hyper-parameters, by name. They are kept in the run's folder (run.json), beside
+// threads, processor and build; a run that is resumed with others says so, and its losses are then
+// not held against those before.
 struct TrainConfig {
   std::vector<NamedValue> values = {};
 
@@ -46,8 +47,9 @@ struct RunConfig {
   // "none": from the beginning. "auto": from the newest whole checkpoint of this run, else from the
   // beginning. A path: from that checkpoint; if it is one of this run's, newer ones are dropped.
   std::string resume = "auto";
-  // A run that has finished, and one that has checkpoints which `resume` does not take up, are not
-  // begun anew without this.
+  // Without this a run that has checkpoints which `resume` does not take up is not begun anew, nor,
+  // by "auto", one that has finished. A run without checkpoints is: it has nothing that the new one
+  // could not make again, and who asks for no checkpoints tries things, often in one folder.
   bool overwrite = false;
   // How users call the two in this program, for messages.
   std::string overwrite_flag = "RunConfig::overwrite";

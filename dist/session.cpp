@@ -76,6 +76,10 @@ Session::State::State(Setup given)
   signs->point.faults.set_lose(
       [](void* board) { static_cast<detail::RunBoard*>(board)->lose_place(); }, setup.board);
   if (!setup.supervised) watch.emplace(1);
+  if (first()) {
+    first_loss.emplace(setup.directory, setup.run->name, *setup.train,
+                       setup.scaling->logical_shards > 0 ? 0 : comm.size());
+  }
   signs->beat();
   signs->point.faults.at("start", 0);
 }
@@ -161,7 +165,10 @@ CheckpointOptions Session::checkpoint_options() const {
 std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
   State& s = *state_;
   const std::string& from = s.setup.resume;
-  if (from == "none") return std::nullopt;
+  if (from == "none") {
+    s.setup.board->begin();
+    return std::nullopt;
+  }
   std::optional<LoadedCheckpoint> loaded;
   if (from == "auto") {
     if (checkpoints.directory().latest()) s.signs->point.faults.at("load", 0);
@@ -176,18 +183,31 @@ std::optional<LoadedCheckpoint> Session::resume(Checkpointer& checkpoints) {
       std::fprintf(stderr, "%s: passed over a damaged checkpoint: %s\n", run().name.c_str(),
                    damaged.c_str());
     const int64_t step = loaded->progress.step;
+    if (s.first_loss) s.first_loss->expect(step);
     s.log = std::make_unique<detail::StepLog>(s.path("metrics.jsonl"), step);
     s.reports = std::make_unique<detail::StepLog>(s.path("reports.jsonl"), step);
     s.seconds_before = std::atof(detail::member_of_line(s.log->kept(), "seconds").c_str());
-    const Ref<CheckpointStorage> storage = local_storage();
-    for (const StoredCheckpoint& stored : checkpoints.directory().list()) {
-      if (stored.step > step) remove_tree(*storage, stored.path);
+    CheckpointDirectory directory(checkpoints.directory().path());
+    for (const StoredCheckpoint& stored : directory.list()) {
+      if (stored.step <= step) continue;
+      if (from == "auto") {
+        const std::string kept = directory.set_aside(stored);
+        std::fprintf(stderr, "%s: %s is kept as %s\n", run().name.c_str(), stored.name.c_str(),
+                     kept.c_str());
+      } else {
+        directory.retire(stored);
+      }
     }
-    // A process that was killed behind the rename of its last save has not removed what is older.
-    if (run().checkpoint.every > 0)
-      CheckpointDirectory(s.path("checkpoints")).thin(run().checkpoint.keep);
+    try {
+      directory.clean();
+      // A process that was killed behind the rename of its last save has not removed what is older.
+      if (run().checkpoint.every > 0) directory.thin(run().checkpoint.keep);
+    } catch (const StorageError& error) {  // it takes room, no more
+      std::fprintf(stderr, "%s: %s\n", run().name.c_str(), error.what());
+    }
   }
   s.step = loaded->progress.step;
+  if (s.first()) s.setup.board->begin();
   s.comm.barrier();  // nobody saves before what is removed is gone
   return loaded;
 }
@@ -263,28 +283,17 @@ Session::Next Session::end_step(const StepRecord& record) {
   return next;
 }
 
-// Writes the step's line, and holds the first one after a resume against what it was before.
+// Writes the step's line, once the first one's loss has been held against what it was.
 void Session::State::hold(const StepRecord& record) {
   if (!log) log = std::make_unique<detail::StepLog>(path("metrics.jsonl"));
   const std::string line = line_of(record);
-  if (const std::string& before = log->cut();
-      !before.empty() && detail::step_of_line(before) == record.step) {
-    const std::string expected = detail::member_of_line(before, "loss_bits");
-    const std::string got = detail::member_of_line(line, "loss_bits");
-    const bool same_ranks = setup.scaling->logical_shards > 0 ||
-                            detail::ranks_of_attempts(setup.directory) == comm.size();
-    if (expected != got && setup.same_parameters && same_ranks) {
-      throw_error("resume", {"expected the loss of step ", record.step, " to be what it was, bits ",
-                             expected, ", got ", got});
+  if (first_loss) {
+    if (const std::string wrong = first_loss->hold(record.step, line); !wrong.empty()) {
+      setup.board->forbid_restart();
+      throw Error(wrong);
     }
-    if (expected != got)
-      std::fprintf(stderr, "%s: the loss of step %lld was %s and is now %s: %s\n",
-                   setup.run->name.c_str(), static_cast<long long>(record.step),
-                   detail::member_of_line(before, "loss").c_str(),
-                   detail::member_of_line(line, "loss").c_str(),
-                   setup.same_parameters ? "the number of ranks differs" : "parameters differ");
+    first_loss.reset();
   }
-  log->forget_cut();
   log->add(line);
 }
 

@@ -80,8 +80,9 @@ class Session {
   // a storage in which injected faults strike and that counts as a sign of life.
   CheckpointOptions checkpoint_options() const;
   // Loads the checkpoint that this attempt begins from; nothing if it begins from the beginning. A
-  // collective. The files of earlier attempts are cut back to its step, checkpoints of later steps
-  // (which this run has gone back behind, or which are damaged) are removed.
+  // collective. The files of earlier attempts are cut back to its step. Checkpoints of later steps
+  // are removed where the run was told to go back behind them (RunConfig::resume names one); those
+  // that were passed over as damaged are kept, as step-N.damaged.
   std::optional<LoadedCheckpoint> resume(Checkpointer& checkpoints);
 
   // ---- a step ----
@@ -103,7 +104,8 @@ class Session {
   };
   // The step is complete. Rank 0 writes its line. The same on all ranks, whose steps must exchange
   // something with each other. Throws Error if the first step after a resume has not the loss, to
-  // the bit, that it had before, where nothing has changed that explains it.
+  // the bit, that it had before, where nothing has changed that explains it (detail/first_loss.h).
+  // That is no failure to begin again after: each attempt would throw the same.
   Next end_step(const StepRecord& record);
   // Whether end_step() has said `stop`.
   bool stopped() const;

@@ -66,7 +66,7 @@ class LocalReadFile final : public ReadFile {
     struct stat status {};
     if (::fstat(descriptor_.get(), &status) != 0) fail(StorageAction::open, path_);
     if (!S_ISREG(status.st_mode))
-      throw StorageError(StorageAction::open, path_, "something that is no file", EINVAL);
+      throw StorageError(StorageAction::open, path_, "something that is no file", EISDIR);
     bytes_ = status.st_size;
   }
 
@@ -80,7 +80,7 @@ class LocalReadFile final : public ReadFile {
       if (got < 0) fail(StorageAction::read, path_);
       if (got == 0)
         throw StorageError(StorageAction::read, path_,
-                           concat({"the file's end ", left, " bytes early, at ", offset}), EIO);
+                           concat({"the file's end ", left, " bytes early, at ", offset}), ENODATA);
       at += got;
       offset += got;
       left -= got;
@@ -131,13 +131,9 @@ class LocalStorage final : public CheckpointStorage {
 
   void exchange(const std::string& a, const std::string& b) override {
     if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
-    // A file system that cannot: for a moment there is no b.
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
       fail(StorageAction::exchange, a, "with " + b);
-    const std::string aside = a + "-aside.partial";
-    rename(b, aside);
-    rename(a, b);
-    rename(aside, a);
+    exchange_by_renames(*this, a, b);
   }
 
   void remove_file(const std::string& path) override {
@@ -193,6 +189,22 @@ StorageError::StorageError(StorageAction action, const std::string& path, const 
       code_(code),
       action_(action) {}
 
+bool StorageError::missing() const {
+  return code_ == ENOENT || code_ == ENOTDIR || code_ == EISDIR || code_ == ENODATA;
+}
+
+void exchange_by_renames(CheckpointStorage& storage, const std::string& a, const std::string& b) {
+  const std::string aside = b + kExchanged;
+  storage.rename(b, aside);
+  try {
+    storage.rename(a, b);
+  } catch (const StorageError&) {
+    storage.rename(aside, b);
+    throw;
+  }
+  storage.rename(aside, a);
+}
+
 Ref<CheckpointStorage> local_storage() {
   return make_ref<LocalStorage>();
 }
@@ -200,8 +212,14 @@ Ref<CheckpointStorage> local_storage() {
 void remove_tree(CheckpointStorage& storage, const std::string& path) {
   bool empty = true;
   for (const std::string& name : storage.list(path)) {
-    storage.remove_file(path + "/" + name);
     empty = false;
+    const std::string entry = path + "/" + name;
+    try {
+      storage.remove_file(entry);
+    } catch (const StorageError& error) {
+      if (error.code() != EISDIR) throw;
+      remove_tree(storage, entry);
+    }
   }
   try {
     storage.remove_directory(path);

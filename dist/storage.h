@@ -45,6 +45,10 @@ class StorageError : public Error {
   // An errno: ENOSPC, EROFS, …
   int code() const { return code_; }
   StorageAction action() const { return action_; }
+  // Storage works, and what was to be read is not there: no such file, something else in its place,
+  // or a file that ends too early (ENODATA). All other errors - of a disk, a network, a process
+  // without descriptors or memory left - say nothing about the file.
+  bool missing() const;
 
  private:
   int code_;
@@ -83,6 +87,7 @@ class CheckpointStorage : public RefCounted {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   // Each gets the other's name, at once where the file system can do that.
   virtual void exchange(const std::string& a, const std::string& b) = 0;
+  // EISDIR where that is a directory.
   virtual void remove_file(const std::string& path) = 0;
   // An empty one.
   virtual void remove_directory(const std::string& path) = 0;
@@ -90,10 +95,15 @@ class CheckpointStorage : public RefCounted {
   virtual std::vector<std::string> list(const std::string& path) = 0;
 };
 
+// exchange() where the file system cannot: three renames. For a moment there is no b; what it was
+// lies at b + kExchanged until the last of them, and whoever finds it there without b puts it back.
+void exchange_by_renames(CheckpointStorage& storage, const std::string& a, const std::string& b);
+inline constexpr const char* kExchanged = ".exchanged";
+
 // The file system of this machine, or one that several share.
 Ref<CheckpointStorage> local_storage();
 
-// Removes a directory with the files in it, one operation each; one that is not there is fine.
+// Removes a directory with all that is in it, one operation each; one that is not there is fine.
 void remove_tree(CheckpointStorage& storage, const std::string& path);
 
 // ---- faults ----

@@ -135,8 +135,7 @@ Result Trainer::fit() {
                         .resume = resume ? resume : "none",
                         .board = &board,
                         .supervised = true,
-                        .signals = preemption.descriptor(),
-                        .same_parameters = !std::getenv(detail::kChangedVariable)});
+                        .signals = preemption.descriptor()});
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", run_.name.c_str(), error.what());
       code = 1;
@@ -157,7 +156,7 @@ Result Trainer::fit() {
     try {
       if (comm->rank() == 0) {
         folder.emplace(run_.directory);
-        start = detail::begin_run(*folder, run_, train_);
+        start = detail::begin_run(*folder, run_);
         start.attempt = folder->last_attempt() + 1;
         folder->begin_attempt(start.attempt);
         detail::note_attempt(*folder, start.attempt, comm->size(), "running", {});
@@ -173,8 +172,7 @@ Result Trainer::fit() {
       stopped = rank.work(*comm, {.attempt = start.attempt,
                                   .resume = start.resume,
                                   .board = &board,
-                                  .signals = preemption.descriptor(),
-                                  .same_parameters = start.same_parameters});
+                                  .signals = preemption.descriptor()});
     } catch (...) {
       if (folder) detail::note_attempt(*folder, start.attempt, comm->size(), "failed", {.code = 1});
       throw;
@@ -187,7 +185,7 @@ Result Trainer::fit() {
   }
 
   RunFolder folder(run_.directory);
-  const detail::RunStart start = detail::begin_run(folder, run_, train_);
+  const detail::RunStart start = detail::begin_run(folder, run_);
   if (scaling_.workers > 1 || run_.failure.max_failures > 0) {
     detail::SupervisorOptions options;
     options.command = detail::own_command();
@@ -200,7 +198,6 @@ Result Trainer::fit() {
     options.heartbeat_seconds = run_.failure.heartbeat_seconds;
     options.grace_seconds = saves ? run_.failure.grace_seconds : 5;
     options.resume = start.resume;
-    options.same_parameters = start.same_parameters;
     const detail::SupervisorReport report = detail::supervise(folder, options);
     return detail::result_of(run_, report.code, report.attempts, report.failures);
   }
@@ -217,8 +214,7 @@ Result Trainer::fit() {
     stopped = rank.work(*comm, {.attempt = attempt,
                                 .resume = start.resume,
                                 .board = &board,
-                                .signals = preemption.descriptor(),
-                                .same_parameters = start.same_parameters});
+                                .signals = preemption.descriptor()});
   } catch (...) {
     detail::note_attempt(folder, attempt, 1, "failed", {.code = 1, .failed_rank = 0});
     throw;

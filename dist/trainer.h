@@ -49,7 +49,7 @@ struct Result {
   Metrics metrics;
   // Paths; empty where there is none.
   std::string checkpoint;       // the newest
-  std::string best_checkpoint;  // by TrainingProgress::metric
+  std::string best_checkpoint;  // by TrainingProgress::metric; empty too where one cannot be read
   std::string directory;        // of the run
 };
 

@@ -50,7 +50,8 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
            "none: begin anew; auto: go on from the run's newest whole checkpoint; or the folder of "
            "a checkpoint");
   line.add_switch("--overwrite", flags.overwrite,
-                  "begin anew in the folder of a run that has checkpoints or has finished");
+                  "begin anew in the folder of a run that has checkpoints (one without is begun "
+                  "anew in any case)");
   line.add("--checkpoint-every", flags.checkpoint_every,
            "steps between checkpoints, 0 for none; also saves when SIGTERM ends the run", 0);
   line.add("--keep", flags.keep, "newest checkpoints that are kept, 0 for all", 0);

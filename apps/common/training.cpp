@@ -235,8 +235,13 @@ class Training {
   }
 
   void stop() {
-    if (checkpoints_) checkpoints_->wait();
-    note("stopped after step " + std::to_string(step_) + ", which is saved: --resume auto goes on");
+    checkpoints_->wait();
+    const auto newest = checkpoints_->directory().latest();
+    const std::string stopped = concat({"stopped after step ", step_});
+    if (newest && newest->step == step_)
+      return note(stopped + ", which is saved: --resume auto goes on");
+    note(stopped + ", which could not be saved" +
+         (newest ? concat({": --resume auto goes on from step ", newest->step}) : std::string()));
   }
 
   void note(const std::string& text) {

@@ -36,6 +36,8 @@ struct RunBoard::Memory {
   int64_t ranks;
   std::atomic<int32_t> stop_reason;
   std::atomic<int32_t> lost;
+  std::atomic<int32_t> begun;
+  std::atomic<int32_t> last_attempt;
   std::atomic<int64_t> stop_step;  // 0: not settled
   RankBeats slots[1];              // as many as there are ranks
 };
@@ -141,6 +143,22 @@ bool RunBoard::stops_after(int64_t step) {
   int64_t settled = 0;
   if (memory_->stop_step.compare_exchange_strong(settled, step + 1)) return false;
   return step >= settled;
+}
+
+void RunBoard::begin() {
+  memory_->begun.store(1);
+}
+
+bool RunBoard::begun() const {
+  return memory_->begun.load() != 0;
+}
+
+void RunBoard::forbid_restart() {
+  memory_->last_attempt.store(1);
+}
+
+bool RunBoard::restart_forbidden() const {
+  return memory_->last_attempt.load() != 0;
 }
 
 void RunBoard::lose_place() {

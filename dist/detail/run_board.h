@@ -56,6 +56,15 @@ class RunBoard {
   // needs the others' part of step n + 1: who asks first after a request settles on the next step.
   bool stops_after(int64_t step);
 
+  // ---- where the attempt began ----
+  // The attempt has begun where it was told to: what the run was to go back behind is gone.
+  void begin();
+  bool begun() const;
+
+  // ---- failures that would be the same again ----
+  void forbid_restart();
+  bool restart_forbidden() const;
+
   // ---- places (a rank's place is gone) ----
   void lose_place();
   int places_lost() const;

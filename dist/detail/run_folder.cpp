@@ -111,8 +111,8 @@ bool RunFolder::finished() const {
 void RunFolder::clear() const {
   std::error_code error;
   // The result first: what is cleared by halves is not a finished run.
-  for (const char* name :
-       {"result.json", "result.json.partial", "metrics.jsonl", "reports.jsonl", "run.json"}) {
+  for (const char* name : {"result.json", "result.json.partial", "metrics.jsonl", "reports.jsonl",
+                           "run.json", "first_loss.json"}) {
     fs::remove(path_ + "/" + name, error);
     check(error, "remove", path_ + "/" + name);
   }
@@ -161,20 +161,6 @@ std::string RunFolder::begin_attempt(int64_t attempt) const {
 
 void RunFolder::write_attempt(int64_t attempt, const std::string& json) const {
   write_file_whole(path_ + "/attempts/" + std::to_string(attempt) + "/attempt.json", json);
-}
-
-int ranks_of_attempts(const std::string& run) {
-  int ranks = 0;
-  const int64_t last = last_attempt_of(run);
-  for (int64_t attempt = 1; attempt <= last; ++attempt) {
-    const auto text = read_file(run + "/attempts/" + std::to_string(attempt) + "/attempt.json");
-    if (!text) continue;
-    const int its = std::atoi(member_of_line(*text, "ranks").c_str());
-    if (its == 0) continue;
-    if (ranks != 0 && ranks != its) return 0;
-    ranks = its;
-  }
-  return ranks;
 }
 
 std::optional<int> read_places(const std::string& run) {

@@ -5,7 +5,7 @@
 //   RUN/logs -> attempts/3/logs                      of the newest
 //   RUN/checkpoints/                                 dist/checkpoint_directory.h
 //   RUN/metrics.jsonl, reports.jsonl                 a line a step, a line a report
-//   RUN/run.json                                     the hyper-parameters it was begun with
+//   RUN/run.json, first_loss.json                    what losses depend on (detail/first_loss.h)
 //   RUN/places                                       written by others: ranks that may run now
 #pragma once
 
@@ -45,10 +45,6 @@ class RunFolder {
   std::string path_;
   FileDescriptor lock_;
 };
-
-// Ranks of the attempts that a run has had: the number that all had, 0 where they differ or there
-// are none.
-int ranks_of_attempts(const std::string& run);
 
 // What the file RUN/places holds: a number of ranks; nothing where there is no file. Throws Error
 // for what is no number.

@@ -46,35 +46,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Json json_of(const TrainConfig& train) {
-  Json json = Json::object();
-  for (const NamedValue& value : train.values)
-    std::visit([&](const auto& v) { json[value.name] = v; }, value.value);
-  return json;
-}
-
-// Says which hyper-parameters are not those of run.json, and writes those of now.
-bool same_parameters(const RunFolder& folder, const RunConfig& run, const TrainConfig& train) {
-  const std::string path = folder.path() + "/run.json";
-  const Json now = json_of(train);
-  bool same = true;
-  if (const auto text = read_file(path)) {
-    if (const auto before = Json::try_parse(*text); before && before->is_object()) {
-      for (const auto& [name, value] : now.members()) {
-        const Json* old = before->find(name);
-        if (old && *old == value) continue;
-        same = false;
-        std::fprintf(stderr, "%s: the run goes on with another %s: %s, before %s\n",
-                     run.name.c_str(), name.c_str(), value.dump().c_str(),
-                     old ? old->dump().c_str() : "none");
-      }
-    }
-    if (same) return true;
-  }
-  write_file_whole(path, now.dump(2) + "\n");
-  return same;
-}
-
 bool lies_in(const std::string& path, const std::string& folder) {
   std::error_code error;
   const fs::path parent = fs::weakly_canonical(path, error).parent_path();
@@ -83,7 +54,7 @@ bool lies_in(const std::string& path, const std::string& folder) {
 
 }  // namespace
 
-RunStart begin_run(const RunFolder& folder, const RunConfig& run, const TrainConfig& train) {
+RunStart begin_run(const RunFolder& folder, const RunConfig& run) {
   RunStart start;
   start.resume = run.resume;
   const bool path = run.resume != "none" && run.resume != "auto";
@@ -114,18 +85,15 @@ RunStart begin_run(const RunFolder& folder, const RunConfig& run, const TrainCon
   }
   std::error_code error;
   fs::remove(folder.path() + "/result.json", error);
-  start.same_parameters = same_parameters(folder, run, train);
   return start;
 }
 
 void share(RunStart& start, Communicator& comm) {
-  int64_t numbers[3] = {start.attempt, start.same_parameters ? 1 : 0,
-                        static_cast<int64_t>(start.resume.size())};
-  comm.broadcast({numbers, 3, i64}, 0, {.unit = "run"});
+  int64_t numbers[2] = {start.attempt, static_cast<int64_t>(start.resume.size())};
+  comm.broadcast({numbers, 2, i64}, 0, {.unit = "run"});
   start.attempt = numbers[0];
-  start.same_parameters = numbers[1] != 0;
-  start.resume.resize(static_cast<size_t>(numbers[2]));
-  comm.broadcast({start.resume.data(), numbers[2], u8}, 0, {.unit = "run"});
+  start.resume.resize(static_cast<size_t>(numbers[1]));
+  comm.broadcast({start.resume.data(), numbers[1], u8}, 0, {.unit = "run"});
 }
 
 void note_attempt(const RunFolder& folder, int64_t attempt, int ranks, const std::string& ending,
@@ -144,8 +112,12 @@ Result result_of(const RunConfig& run, int exit_code, int64_t attempts, int fail
   result.directory = run.directory;
   const CheckpointDirectory checkpoints(run.directory + "/checkpoints");
   if (const auto latest = checkpoints.latest()) result.checkpoint = latest->path;
-  if (const auto best = checkpoints.best(run.checkpoint.keep.higher_is_better))
-    result.best_checkpoint = best->path;
+  try {
+    if (const auto best = checkpoints.best(run.checkpoint.keep.higher_is_better))
+      result.best_checkpoint = best->path;
+  } catch (const StorageError& error) {  // the run has ended as it has, all the same
+    std::fprintf(stderr, "%s: %s\n", run.name.c_str(), error.what());
+  }
   const std::string text = read_file(run.directory + "/reports.jsonl").value_or("");
   if (text.size() < 2) return result;
   // The last whole line.

@@ -11,14 +11,13 @@
 namespace weft::dist::detail {
 
 struct RunStart {
-  std::string resume = "none";  // of the first attempt: none, auto or a path
-  bool same_parameters = true;  // as when the run was begun
+  std::string resume = "none";  // none, auto or a path
   int64_t attempt = 1;
 };
 
 // Holds what is asked for against what the folder has, and makes room for a run that begins anew.
-// Writes run.json. Throws Error where earlier work would be lost.
-RunStart begin_run(const RunFolder& folder, const RunConfig& run, const TrainConfig& train);
+// Throws Error where earlier work would be lost.
+RunStart begin_run(const RunFolder& folder, const RunConfig& run);
 
 // Rank 0's start on all ranks. A collective.
 void share(RunStart& start, Communicator& comm);

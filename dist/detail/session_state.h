@@ -3,6 +3,7 @@
 
 #include "dist/detail/faulty_communicator.h"
 #include "dist/detail/file_descriptor.h"
+#include "dist/detail/first_loss.h"
 #include "dist/detail/run_board.h"
 #include "dist/detail/step_log.h"
 #include "dist/detail/step_watch.h"
@@ -30,8 +31,6 @@ struct Session::Setup {
   bool supervised = false;
   // Reading it tells of a SIGTERM (a signalfd); -1: nobody listens.
   int signals = -1;
-  // Hyper-parameters are those that the run was begun with.
-  bool same_parameters = true;
 };
 
 namespace detail {
@@ -72,9 +71,10 @@ struct Session::State {
   int64_t step = 0;
   bool stopped = false;
   double seconds_before = 0;
-  std::unique_ptr<detail::StepLog> log;      // rank 0: metrics.jsonl
-  std::unique_ptr<detail::StepLog> reports;  // rank 0: reports.jsonl
-  std::optional<detail::StepWatch> watch;    // of itself, where nobody else does
+  std::optional<detail::FirstLoss> first_loss;  // rank 0, until its first step is done
+  std::unique_ptr<detail::StepLog> log;         // rank 0: metrics.jsonl
+  std::unique_ptr<detail::StepLog> reports;     // rank 0: reports.jsonl
+  std::optional<detail::StepWatch> watch;       // of itself, where nobody else does
 };
 
 }  // namespace weft::dist

@@ -11,6 +11,32 @@
 #include <utility>
 
 namespace weft::dist::detail {
+namespace {
+
+// Where a file's lines of steps up to `step` end.
+struct Cut {
+  size_t end = 0;
+  std::string kept;   // the last of them
+  std::string after;  // the line behind them, if it is a step's
+};
+
+Cut cut_behind(const std::string& text, int64_t step) {
+  Cut cut;
+  for (;;) {
+    const size_t stop = text.find('\n', cut.end);
+    if (stop == std::string::npos) return cut;
+    const std::string line = text.substr(cut.end, stop - cut.end);
+    const auto its = step_of_line(line);
+    if (!its || *its > step) {
+      if (its) cut.after = line;
+      return cut;
+    }
+    cut.kept = line;
+    cut.end = stop + 1;
+  }
+}
+
+}  // namespace
 
 StepLog::StepLog(std::string path) : path_(std::move(path)) {
   open("we");
@@ -18,21 +44,10 @@ StepLog::StepLog(std::string path) : path_(std::move(path)) {
 
 StepLog::StepLog(std::string path, int64_t step) : path_(std::move(path)) {
   const std::string text = read_file(path_).value_or("");
-  size_t end = 0;  // of the lines that stay
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t stop = text.find('\n', begin);
-    if (stop == std::string::npos) break;
-    const std::string line = text.substr(begin, stop - begin);
-    const auto its = step_of_line(line);
-    if (!its || *its > step) {
-      if (its) cut_ = line;
-      break;
-    }
-    kept_ = line;
-    end = begin = stop + 1;
-  }
-  if (end < text.size()) {
-    WEFT_CHECK(truncate(path_.c_str(), static_cast<off_t>(end)) == 0, "run", "expected to cut ",
+  const Cut cut = cut_behind(text, step);
+  kept_ = cut.kept;
+  if (cut.end < text.size()) {
+    WEFT_CHECK(truncate(path_.c_str(), static_cast<off_t>(cut.end)) == 0, "run", "expected to cut ",
                path_, " back to step ", step, ", got ", std::strerror(errno));
   }
   open("ae");
@@ -51,6 +66,10 @@ void StepLog::add(const std::string& line) {
   const bool written = std::fwrite(line.data(), 1, line.size(), file_) == line.size() &&
                        std::fputc('\n', file_) == '\n' && std::fflush(file_) == 0;
   WEFT_CHECK(written, "run", "expected to write ", path_, ", got ", std::strerror(errno));
+}
+
+std::string line_after(const std::string& path, int64_t step) {
+  return cut_behind(read_file(path).value_or(""), step).after;
 }
 
 std::optional<int64_t> step_of_line(const std::string& line) {

@@ -23,18 +23,18 @@ class StepLog {
   // Appends a line, which begins {"step":N, and is in the file when this returns.
   void add(const std::string& line);
 
-  // The last line that was kept and the first that was cut off; empty where there was none.
+  // The last line that was kept; empty where there was none.
   const std::string& kept() const { return kept_; }
-  const std::string& cut() const { return cut_; }
-  void forget_cut() { cut_.clear(); }
 
  private:
   void open(const char* mode);
   std::string path_;
   std::string kept_;
-  std::string cut_;
   std::FILE* file_ = nullptr;
 };
+
+// The first line of a later step than `step` in such a file; empty where there is none.
+std::string line_after(const std::string& path, int64_t step);
 
 // {"step":N,… -> N
 std::optional<int64_t> step_of_line(const std::string& line);

@@ -52,7 +52,6 @@ class Supervision {
     launch.variables = {{kAttemptVariable, std::to_string(attempt_)},
                         {kBoardVariable, std::to_string(board.descriptor())},
                         {kResumeVariable, resume()}};
-    if (!options_.same_parameters) launch.variables.emplace_back(kChangedVariable, "1");
     // Threads are the same in every attempt: what oneDNN computes may depend on them.
     if (!std::getenv("OMP_NUM_THREADS")) {
       const int threads = threads_per_rank(1 << 20, own_processors(), options_.workers);
@@ -67,7 +66,7 @@ class Supervision {
                                         const LaunchReport& report) {
     SupervisorReport result{
         .code = report.code, .signal = report.signal, .attempts = attempt_, .failures = failures_};
-    first_ = false;
+    begun_ = begun_ || board.begun();
     bool all_done = true;
     for (int r = 0; r < ranks; ++r)
       all_done = all_done && board.sample(r).done;
@@ -97,20 +96,30 @@ class Supervision {
       say(concat({"places lost: ", board.places_lost(), ", left: ", left}));
     }
     if (report.code == kUsageCode || options_.max_failures == 0) return result;
+    if (board.restart_forbidden()) {
+      say("it would end the same way again: giving up");
+      return result;
+    }
     if (failures_ > options_.max_failures) {
       say(concat({"failure ", failures_, " is one more than --max-failures ", options_.max_failures,
                   ": giving up"}));
       return result;
     }
-    say(concat({"failure ", failures_, " of at most ", options_.max_failures,
-                folder_.has_checkpoints() ? ": going on from the newest whole checkpoint"
-                                          : ": no checkpoint yet, beginning anew"}));
+    say(concat({"failure ", failures_, " of at most ", options_.max_failures, next_start()}));
     return std::nullopt;
   }
 
-  // The first attempt does what was asked for; later ones go on with what this run has.
+  // What was asked for, until an attempt has begun there: before that the run may have checkpoints
+  // that the user has turned down. Then the run goes on with what it has.
   std::string resume() const {
-    return first_ || !folder_.has_checkpoints() ? options_.resume : "auto";
+    return begun_ && folder_.has_checkpoints() ? "auto" : options_.resume;
+  }
+
+  std::string next_start() const {
+    const std::string from = resume();
+    if (from != "none" && from != "auto") return ": going on from " + from;
+    return folder_.has_checkpoints() ? ": going on from the newest whole checkpoint"
+                                     : ": no checkpoint yet, beginning anew";
   }
 
   void note(int ranks, const char* ending, const LaunchReport& report) const {
@@ -125,7 +134,7 @@ class Supervision {
   const SupervisorOptions& options_;
   int64_t attempt_;
   int failures_ = 0;
-  bool first_ = true;
+  bool begun_ = false;
 };
 
 }  // namespace

@@ -16,7 +16,6 @@ namespace weft::dist::detail {
 inline constexpr const char* kAttemptVariable = "WEFT_ATTEMPT";
 inline constexpr const char* kBoardVariable = "WEFT_RUN_BOARD";
 inline constexpr const char* kResumeVariable = "WEFT_RESUME";
-inline constexpr const char* kChangedVariable = "WEFT_PARAMETERS_CHANGED";  // set, if they have
 
 struct SupervisorOptions {
   std::vector<std::string> command;  // of a rank
@@ -27,9 +26,8 @@ struct SupervisorOptions {
   int max_failures = 0;
   bool saves = false;  // there are checkpoints, so that a change of places need not wait
   double heartbeat_seconds = 0;
-  double grace_seconds = 30;    // from SIGTERM to SIGKILL
-  std::string resume;           // of the first attempt
-  bool same_parameters = true;  // as when the run was begun
+  double grace_seconds = 30;  // from SIGTERM to SIGKILL
+  std::string resume;         // until an attempt has begun there
   StepWatchOptions watch = {};
 };
 

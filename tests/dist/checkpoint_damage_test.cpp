@@ -94,6 +94,47 @@ TEST(CheckpointDamage, EveryCutAndAddedByteIsFoundAndNamed) {
   EXPECT_EQ(damage_of(checkpoint), std::vector<std::string>{});
 }
 
+// Where the file system cannot exchange two names: however far a process comes with the renames,
+// one of the two is the checkpoint, and nothing else is left.
+TEST(CheckpointDamage, ReplacingByRenamesLosesNoCheckpoint) {
+  for (int dies_at = 0; dies_at <= 3; ++dies_at) {
+    const TemporaryDirectory directory;
+    save_small(directory.path(), {1});
+    const std::string checkpoint = directory / "step-00000001";
+    const std::string fresh = directory / ".step-00000001.new.partial";
+    std::filesystem::copy(checkpoint, fresh);
+    write_bytes(fresh + "/new", "");
+    int renames = 0;
+    const auto storage =
+        dist::hooked_storage(dist::local_storage(), [&](const dist::StorageOperation&) {
+          if (renames++ == dies_at) throw Error("dies");
+          return dist::StorageFault{};
+        });
+    try {
+      dist::exchange_by_renames(*storage, fresh, checkpoint);
+      EXPECT_EQ(dies_at, 3);
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "dies");
+    }
+    dist::CheckpointDirectory(directory.path()).clean();
+    EXPECT_EQ(dist::local_storage()->list(directory.path()),
+              std::vector<std::string>{"step-00000001"})
+        << dies_at;
+    EXPECT_EQ(damage_of(checkpoint), std::vector<std::string>{});
+    EXPECT_EQ(std::filesystem::exists(checkpoint + "/new"), dies_at >= 2) << dies_at;
+  }
+}
+
+// A rename that fails is taken back.
+TEST(CheckpointDamage, ReplacingByRenamesThatFailLeavesTheOldOne) {
+  const TemporaryDirectory directory;
+  save_small(directory.path(), {1});
+  const std::string checkpoint = directory / "step-00000001";
+  EXPECT_THROW(dist::exchange_by_renames(*dist::local_storage(), directory / "none", checkpoint),
+               dist::StorageError);
+  EXPECT_EQ(damage_of(checkpoint), std::vector<std::string>{});
+}
+
 TEST(CheckpointDamage, ALostFileNamesItsTensors) {
   const TemporaryDirectory directory;
   save_small(directory.path(), {1});

@@ -81,12 +81,19 @@ TEST(CheckpointFault, ASaveAnnouncesEveryOperation) {
   EXPECT_EQ(actions, (std::vector<StorageAction>{make_directory, create, write, sync, close}));
 }
 
-// Fails one operation after the other of the second save, on one rank.
+// Fails one operation after the other of the second save, on one rank. Once the checkpoint is there
+// for good, it is no failed save any more.
 void expect_every_failure_told(int failing, bool asynchronous) {
-  const auto count = static_cast<int>(operations_of_a_save(2, failing).size());
+  const auto operations = operations_of_a_save(2, failing);
+  const auto count = static_cast<int>(operations.size());
+  int saved_at = count;
+  for (int i = 0; i < count; ++i) {
+    if (operations[static_cast<size_t>(i)].action == StorageAction::sync_directory)
+      saved_at = i + 1;
+  }
   for (int fail_at = 0; fail_at < count; ++fail_at) {
     const TemporaryDirectory directory;
-    std::string first_digest;
+    std::vector<std::string> lines;
     dist::run_thread_ranks(2, [&](dist::Communicator& comm) {
       TrainingRank training(test_model("mlp"), comm, {.strategy = "zero1"});
       std::atomic<int> countdown{-1};
@@ -99,10 +106,12 @@ void expect_every_failure_told(int failing, bool asynchronous) {
           return StorageFault{.error = ENOSPC, .written = operation.bytes / 2};
         });
       }
-      const auto checkpoints = training.checkpointer({.directory = directory.path(),
-                                                      .storage = storage,
-                                                      .keep = {.last = 1, .best = 0},
-                                                      .asynchronous = asynchronous});
+      const auto checkpoints = training.checkpointer(
+          {.directory = directory.path(),
+           .storage = storage,
+           .keep = {.last = 1, .best = 0},
+           .asynchronous = asynchronous,
+           .report = [&](const std::string& line) { lines.push_back(line); }});
       training.train(0, 1);
       checkpoints->save({.step = 1});
       checkpoints->wait();
@@ -116,15 +125,26 @@ void expect_every_failure_told(int failing, bool asynchronous) {
       } catch (const dist::CheckpointError& error) {
         text = error.what();
       }
-      EXPECT_NE(text.find("save step 2"), std::string::npos) << fail_at << ": " << text;
-      EXPECT_NE(text.find("rank " + std::to_string(failing) + ": "), std::string::npos) << text;
-      EXPECT_NE(text.find("No space left on device"), std::string::npos) << text;
+      const bool saves = fail_at >= saved_at;
+      const bool told = !saves || comm.rank() == failing;
+      if (saves) {
+        EXPECT_EQ(text, "") << fail_at;
+        EXPECT_EQ(checkpoints->saved()->step, 2);
+        if (told) text = lines.empty() ? "nothing" : lines[0];
+      } else {
+        EXPECT_NE(text.find("rank " + std::to_string(failing) + ": "), std::string::npos) << text;
+      }
+      if (told) {
+        const char* const what = saves ? "step 2 is saved, but" : "save step 2";
+        EXPECT_NE(text.find(what), std::string::npos) << fail_at << ": " << text;
+        EXPECT_NE(text.find("No space left on device"), std::string::npos) << text;
+      }
       if (comm.rank() == failing) {
         EXPECT_NE(text.find(failed.path), std::string::npos) << text;
         EXPECT_NE(text.find("expected to " + dist::to_string(failed.action)), std::string::npos)
             << text;
       }
-      EXPECT_EQ(checkpoints->failures(), 1);
+      EXPECT_EQ(checkpoints->failures(), saves ? 0 : 1);
       // The checkpoint before is as it was, or the new one is there whole.
       const auto resumed = checkpoints->resume();
       ASSERT_TRUE(resumed.has_value()) << fail_at;
@@ -151,6 +171,55 @@ TEST(CheckpointFault, EveryOperationOfRankZeroMayFail) {
 TEST(CheckpointFault, EveryOperationOfAnotherRankMayFail) {
   expect_every_failure_told(1, true);
   expect_every_failure_told(1, false);
+}
+
+// Somebody has looked at a checkpoint with a tool that keeps notes there.
+TEST(CheckpointFault, FoldersInOldCheckpointsGoWithThem) {
+  const TemporaryDirectory directory;
+  const auto comm = dist::make_single_rank();
+  TrainingRank training(test_model("mlp"), *comm, {});
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto checkpoints = training.checkpointer(
+        {.directory = directory.path(), .keep = {.last = 1, .best = 0}, .asynchronous = false});
+    checkpoints->save({.step = step});
+    const std::string notes = checkpoints->saved()->path + "/.notes/more";
+    std::filesystem::create_directories(notes);
+    std::filesystem::create_symlink(directory.path(), notes + "/link");
+  }
+  EXPECT_EQ(entries(directory.path()), std::vector<std::string>{"step-00000003"});
+}
+
+// As where a network's file system keeps files that somebody has open.
+TEST(CheckpointFault, WhatCannotBeRemovedFailsNoSaveAndNoStart) {
+  const TemporaryDirectory directory;
+  const auto comm = dist::make_single_rank();
+  TrainingRank training(test_model("mlp"), *comm, {});
+  std::vector<std::string> lines;
+  bool busy = true;
+  CheckpointOptions options{.directory = directory.path(), .keep = {.last = 1, .best = 0}};
+  options.storage = dist::hooked_storage(dist::local_storage(), [&](const StorageOperation& o) {
+    const bool fails = busy && o.action == StorageAction::remove_directory &&
+                       o.path.find("step-00000001") != std::string::npos &&
+                       std::filesystem::exists(o.path);
+    return StorageFault{.error = fails ? EBUSY : 0};
+  });
+  options.report = [&](const std::string& line) { lines.push_back(line); };
+  {
+    const auto checkpoints = training.checkpointer(options);
+    for (int64_t step = 1; step <= 3; ++step)
+      checkpoints->save({.step = step});
+    checkpoints->wait();
+    EXPECT_EQ(checkpoints->saved()->step, 3);
+    EXPECT_EQ(checkpoints->failures(), 0);
+  }
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("step 2 is saved, but"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find(".step-00000001.removed.partial, got "), std::string::npos) << lines[0];
+  EXPECT_EQ(training.checkpointer(options)->resume()->progress.step, 3);
+  EXPECT_EQ(lines.size(), 2u) << "the next start has told it, too";
+  busy = false;
+  training.checkpointer(options);
+  EXPECT_EQ(entries(directory.path()), std::vector<std::string>{"step-00000003"});
 }
 
 TEST(CheckpointFault, TrainingGoesOnWhereAsked) {
