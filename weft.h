@@ -1,4 +1,5 @@
-// Weft: everything an application needs.
+// Weft: everything an application on one rank needs. Several: dist/parallel.h and dist/trainer.h
+// beside it.
 #pragma once
 
 #include "autograd/engine.h"
