@@ -78,7 +78,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // "thread", "shm", "gloo", "mpi"
+  // "thread", "shm", "tcp", "gloo", "mpi"
   virtual const char* backend() const = 0;
   // "world", or what split() made of it: "world/shard[0]".
   virtual const std::string& name() const = 0;

@@ -11,8 +11,9 @@ namespace weft::dist {
 
 struct WorldOptions {
   // "auto" (or what WEFT_BACKEND says): `thread` for a single rank, `shm` for ranks of one host,
-  // `gloo` for ranks of several. `gloo` serves ranks of one host as well, `mpi` those that mpirun
-  // has started. Under torchrun `gloo` meets at the port after MASTER_PORT.
+  // `tcp` for ranks of several. `tcp` and `gloo`, which is the same by the Gloo library, serve
+  // ranks of one host as well, `mpi` those that mpirun has started. Under torchrun `tcp` and `gloo`
+  // meet at the port after MASTER_PORT.
   std::string backend = "auto";
   CommunicatorOptions communicator = {};
 };

@@ -144,7 +144,7 @@ for group in "${groups[@]}"; do
       once stream stream stream --threads 2
       in_turn "weft${mpi_peer:+ openmpi}" shm comm --backend shm --workers 2 --bytes 1024,4096,4194304,100000000
       once stream stream stream --threads 2
-      in_turn "$ranks" gloo comm --backend gloo --workers 2 --bytes 1024,4194304,100000000
+      in_turn "$ranks" tcp comm --backend tcp --workers 2 --bytes 1024,4194304,100000000
       in_turn "$ranks" mlp_ddp step --model mlp --global-batch 64 --strategy ddp "${two[@]}"
       in_turn "$ranks" cnn_ddp step --model cnn --global-batch 128 --strategy ddp "${two[@]}"
       in_turn "$ranks" gpt_ddp step "${gpt[@]}" --strategy ddp

@@ -216,7 +216,7 @@ expect 2 'expected one launcher' env RANK=0 WORLD_SIZE=1 MASTER_PORT=29500 \
 expect 17 'rank 1' mpirun --oversubscribe -n 2 "$program" --act exit
 
 if [ "$images" = yes ]; then
-  for backend in shm gloo mpi; do
+  for backend in shm tcp gloo mpi; do
     if [ "$backend" = mpi ] && ! ldd "$mnist" | grep -q libmpi; then
       say "skipped: this build has no mpi"
       continue
@@ -251,7 +251,7 @@ if [ "$slots" -ge 2 ]; then
 fi
 expect 0 "$both" srun --overcommit -n 2 "$program" --threads 1
 if [ "$images" = yes ]; then
-  for backend in shm gloo; do
+  for backend in shm tcp gloo; do
     same_bits "srun-$backend" srun --overcommit -n 2
   done
 fi

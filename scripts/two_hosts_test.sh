@@ -80,13 +80,13 @@ pids=()
 say "a rank on each host"
 rank 0 0 2 0 1 "$program"
 rank 1 1 2 0 1 "$program"
-all_end '0 0' 'rank 0 of 2: sum 3, backend gloo' 'rank 1 of 2: sum 3, backend gloo'
+all_end '0 0' 'rank 0 of 2: sum 3, backend tcp' 'rank 1 of 2: sum 3, backend tcp'
 
 say "two ranks on each host"
 for r in 0 1 2 3; do
   rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$program"
 done
-all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend gloo' 'rank 3 of 4: sum 10, backend gloo'
+all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend tcp' 'rank 3 of 4: sum 10, backend tcp'
 
 sent() { ip netns exec "${names[0]}" cat /sys/class/net/cable/statistics/tx_bytes; }
 
@@ -95,7 +95,7 @@ before=$(sent)
 for r in 0 1 2 3; do
   rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$program" --act large
 done
-all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend gloo'
+all_end '0 0 0 0' 'rank 0 of 4: sum 10, backend tcp'
 megabytes=$((($(sent) - before) / 1000000))
 # 8 sums of 4 MiB: each of the two ranks sends a quarter of it as parts and a quarter as results.
 say "  $megabytes MB left the host for 8 sums of 4.2 MB"
@@ -110,7 +110,7 @@ same_bits() {
   local app=$1 r
   shift
   local flags=("$@" --logical-shards 8 --seed 3 --threads 1 --quiet)
-  "$build/bin/$app" "${flags[@]}" --run-dir "$folder/alone" --export "$folder/alone.safetensors" >/dev/null
+  "$build/bin/$app" "${flags[@]}" --backend thread --run-dir "$folder/alone" --export "$folder/alone.safetensors" >/dev/null
   for r in 0 1 2 3; do
     rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$build/bin/$app" "${flags[@]}" --strategy fsdp --run-dir "$folder/apart" \
       --export "$folder/apart.safetensors"
@@ -128,8 +128,11 @@ same_bits() {
   rm -rf "$folder"/alone* "$folder"/apart*
 }
 
-say "gpt by fsdp on two hosts has the bits of one rank on one"
-same_bits gpt --data "$PWD/LICENSE" --steps 12 --layers 2 --width 128 --heads 4 --context 64 --global-batch 16
+for backend in tcp gloo; do
+  say "gpt by fsdp on two hosts over $backend has the bits of one rank on one"
+  same_bits gpt --data "$PWD/LICENSE" --steps 12 --layers 2 --width 128 --heads 4 --context 64 --global-batch 16 \
+    --backend "$backend"
+done
 if [ -d /usr/share/datasets/fashion-mnist ]; then
   say "mnist by fsdp on two hosts has the bits of one rank on one"
   same_bits mnist --model cnn --steps 12

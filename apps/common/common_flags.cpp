@@ -25,7 +25,7 @@ void add_common_flags(CommandLine& line, CommonFlags& flags) {
                   {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"},
                   "how parameters, gradients and optimizer state rest on the ranks; ddp by default "
                   "for several");
-  line.add_choice("--backend", flags.backend, {"auto", "thread", "shm", "gloo", "mpi"},
+  line.add_choice("--backend", flags.backend, {"auto", "thread", "shm", "tcp", "gloo", "mpi"},
                   "how ranks communicate; WEFT_BACKEND decides for auto, else where they run");
   line.add("--timeout", flags.timeout,
            "seconds that ranks wait for one that is alive but does not come", 0.001, 1e9);

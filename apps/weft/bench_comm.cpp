@@ -41,7 +41,7 @@ class BenchComm final : public Bench {
                      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
                       "scatter", "all_to_all"},
                      "collective");
-    line->add_choice("--backend", backend_, {"thread", "shm", "gloo", "mpi"},
+    line->add_choice("--backend", backend_, {"thread", "shm", "tcp", "gloo", "mpi"},
                      "communicator; mpi under mpirun only");
     line->add("--workers", workers_, "ranks", 1, 1024);
     line->add("--bytes", bytes_, "sizes in bytes, A,B,C");

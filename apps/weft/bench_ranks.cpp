@@ -1,7 +1,7 @@
 #include "apps/weft/bench_ranks.h"
 
-#include "dist/gloo.h"
 #include "dist/shm.h"
+#include "dist/tcp.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -20,8 +20,12 @@ using Body = std::function<std::vector<double>(dist::Communicator&)>;
 std::unique_ptr<dist::Communicator> join(const BenchRanks& ranks, const std::string& job, int port,
                                          int rank) {
   if (ranks.backend == "shm") return dist::join_shm(job, rank, ranks.workers);
-  return dist::join_gloo(
-      {.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = ranks.workers});
+  return dist::join_tcp({.job = job,
+                         .address = "127.0.0.1",
+                         .port = port,
+                         .rank = rank,
+                         .size = ranks.workers,
+                         .by_gloo = ranks.backend == "gloo"});
 }
 
 // Rank 0 writes what it measured to a pipe.
@@ -51,7 +55,7 @@ std::vector<double> measure_on_processes(const BenchRanks& ranks, size_t results
   WEFT_CHECK(pipe(ends.data()) == 0, "bench", "expected a pipe, got none");
   std::fflush(nullptr);
   const std::string job = "bench-" + std::to_string(getpid());
-  const int port = ranks.backend == "gloo" ? dist::free_port("127.0.0.1") : 0;
+  const int port = ranks.backend == "shm" ? 0 : dist::free_port("127.0.0.1");
   const pid_t parent = getpid();
   std::vector<pid_t> children;
   for (int rank = 0; rank < workers; ++rank) {

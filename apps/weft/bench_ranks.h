@@ -11,7 +11,7 @@ namespace weft::app {
 
 struct BenchRanks {
   int workers = 2;
-  std::string backend = "shm";  // or "gloo", over loopback TCP
+  std::string backend = "shm";  // or "tcp" and "gloo", over loopback TCP
 };
 
 // Forks ranks, which meet and run `body`; returns the `results` numbers that rank 0's body

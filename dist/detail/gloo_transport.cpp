@@ -194,7 +194,7 @@ std::unique_ptr<Transport> make_gloo_transport(Control& control, const std::stri
   } catch (const CommunicationError&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommunicationError(concat({"[join_gloo] expected connections between all ", size,
+    throw CommunicationError(concat({"[join_tcp] expected connections between all ", size,
                                      " ranks, got on rank ", rank, ": ", error.what()}));
   }
 }

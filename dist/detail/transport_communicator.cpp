@@ -219,11 +219,11 @@ void TransportCommunicator::meet(Present& present, size_t bytes) {
   const size_t slot = calls_ % 2;
   present.meeting = true;
   sends_[slot].clear();
+  post_receives(++calls_);  // before anything is sent, so that the others hear of it with that
   for (int i = 1; i < size(); ++i) {
     sends_[slot].push_back(send((rank() + i) % size(), Channel::meeting, sent_[slot].data(),
                                 static_cast<int64_t>(bytes)));
   }
-  post_receives(++calls_);
   await(present, receives_[slot]);
   std::vector<const Contract*> contracts;
   for (int r = 0; r < size(); ++r) {

@@ -41,6 +41,7 @@ struct Published {
   bool bottleneck;
   std::vector<int64_t> blocks;
   int64_t widening = 1;
+  int64_t width = 64;
 };
 
 const std::vector<Published>& published() {
@@ -53,11 +54,14 @@ const std::vector<Published>& published() {
       {"wide_resnet50_2", true, {3, 4, 6, 3}, 2},
       {"wide_resnet101_2", true, {3, 4, 23, 3}, 2},
       // 6n + 2 layers.
-      {"resnet20", false, {3, 3, 3}},
-      {"resnet32", false, {5, 5, 5}},
-      {"resnet44", false, {7, 7, 7}},
-      {"resnet56", false, {9, 9, 9}},
-      {"resnet110", false, {18, 18, 18}},
+      {"resnet20", false, {3, 3, 3}, 1, 16},
+      {"resnet32", false, {5, 5, 5}, 1, 16},
+      {"resnet44", false, {7, 7, 7}, 1, 16},
+      {"resnet56", false, {9, 9, 9}, 1, 16},
+      {"resnet110", false, {18, 18, 18}, 1, 16},
+      {"wide_resnet14_2", false, {2, 2, 2}, 1, 32},
+      {"wide_resnet20_2", false, {3, 3, 3}, 1, 32},
+      {"wide_resnet14_4", false, {2, 2, 2}, 1, 64},
   };
   return all;
 }
@@ -190,9 +194,11 @@ const std::vector<std::string>& resnet_names() {
 ResNetPlan resnet_plan(std::string_view name) {
   for (const Published& one : published()) {
     if (one.name != name) continue;
-    ResNetPlan plan{.bottleneck = one.bottleneck, .blocks = one.blocks, .widening = one.widening};
+    ResNetPlan plan{.bottleneck = one.bottleneck,
+                    .blocks = one.blocks,
+                    .width = one.width,
+                    .widening = one.widening};
     if (one.blocks.size() == 3) {
-      plan.width = 16;
       plan.small_images = true;
       plan.shortcut = Shortcut::padding;
       plan.image_size = 32;

@@ -39,6 +39,9 @@ struct ResNetPlan {
 // wide_resnet50_2, wide_resnet101_2: bottlenecks whose 3×3 is twice as wide.
 // resnet20, 32, 44, 56, 110: for 32×32 images, of widths 16, 32, 64, with padded shortcuts (option
 // A), as §4.2 has them; 28×28 will do. Their names follow those of the others.
+// wide_resnet14_2, wide_resnet20_2, wide_resnet14_4: those of 14 and 20 layers with two and four
+// times the channels (after Zagoruyko & Komodakis 2016, §2, whose own have another order of
+// layers).
 const std::vector<std::string>& resnet_names();
 ResNetPlan resnet_plan(std::string_view name);
 

@@ -48,7 +48,7 @@ TEST(WeftBench, StepShowsItsProfile) {
 }
 
 TEST(WeftBench, CommNamesOperationAndSizeAsItsCase) {
-  for (const std::string backend : {"thread", "shm", "gloo"}) {
+  for (const std::string backend : {"thread", "shm", "tcp", "gloo"}) {
     const std::string json = testing::TempDir() + "/weft_bench_comm_" + backend + ".jsonl";
     std::remove(json.c_str());
     ASSERT_EQ(

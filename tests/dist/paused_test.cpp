@@ -1,8 +1,8 @@
 // Jobs that are stopped as a whole and go on: time in which nobody ran counts against nobody.
 #include "dist/detail/awake_time.h"
 #include "dist/detail/run_watch.h"
-#include "dist/gloo.h"
 #include "dist/shm.h"
+#include "dist/tcp.h"
 #include "tests/support/processes.h"
 #include "tests/support/runs.h"
 #include "tests/support/temporary_directory.h"
@@ -82,8 +82,8 @@ TEST(PausedJob, OverTheNetworkGoesOn) {
   const std::string job = test::fresh_job_name();
   const int port = free_port("127.0.0.1");
   expect_pause_is_survived([&](int rank, double timeout) {
-    return join_gloo({.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = 2},
-                     {.timeout_seconds = timeout});
+    return join_tcp({.job = job, .address = "127.0.0.1", .port = port, .rank = rank, .size = 2},
+                    {.timeout_seconds = timeout});
   });
 }
 

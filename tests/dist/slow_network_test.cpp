@@ -1,8 +1,8 @@
 // Data that are slower on their way than the news of what has become of their sender.
-#include "dist/detail/gloo_transport.h"
 #include "dist/detail/network.h"
+#include "dist/detail/tcp_transport.h"
 #include "dist/detail/transport_communicator.h"
-#include "dist/gloo.h"
+#include "dist/tcp.h"
 #include "tests/support/processes.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ TEST(SlowNetwork, BringsWhatARankHasSentBeforeItLeft) {
                                                               .size = 2,
                                                               .timeout_seconds = kTimeout});
     auto transport =
-        std::make_unique<SlowTransport>(detail::make_gloo_transport(*control, "", kTimeout));
+        std::make_unique<SlowTransport>(detail::make_tcp_transport(*control, "", kTimeout));
     const auto network =
         std::make_shared<detail::Network>(std::move(transport), std::move(control));
     detail::TransportCommunicator end(network, 0, rank, {0, 1}, "world",

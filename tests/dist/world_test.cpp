@@ -32,7 +32,8 @@ TEST(World, BackendFollowsFromWhereTheRanksAre) {
   unsetenv("WEFT_BACKEND");
   EXPECT_EQ(choice(RankEnvironment(), "auto"), "thread");
   EXPECT_EQ(choice(ranks(4, 4), "auto"), "shm");
-  EXPECT_EQ(choice(ranks(4, 2), "auto"), "gloo");
+  EXPECT_EQ(choice(ranks(4, 2), "auto"), "tcp");
+  EXPECT_EQ(choice(ranks(4, 4), "tcp"), "tcp");
   EXPECT_EQ(choice(ranks(4, 4), "gloo"), "gloo");
   EXPECT_EQ(choice(ranks(1, 1), "shm"), "shm");
   setenv("WEFT_BACKEND", "shm", 1);
@@ -51,6 +52,7 @@ TEST(World, BackendsThatCannotServeAreErrors) {
 }
 
 TEST(World, OneRankIsAWorld) {
+  EXPECT_EQ(join_world(RankEnvironment(), {.backend = "tcp"})->size(), 1);
   EXPECT_EQ(join_world(RankEnvironment(), {.backend = "gloo"})->size(), 1);
   const auto comm = join_world(RankEnvironment());
   EXPECT_EQ(comm->size(), 1);

@@ -24,8 +24,15 @@ TEST(ResNet, ParametersAreAsManyAsPublished) {
       {"wide_resnet101_2", 126'886'696},
   };
   const std::vector<std::pair<std::string, int64_t>> small = {
-      {"resnet20", 269'722}, {"resnet32", 464'154},    {"resnet44", 658'586},
-      {"resnet56", 853'018}, {"resnet110", 1'727'962},
+      {"resnet20", 269'722},
+      {"resnet32", 464'154},
+      {"resnet44", 658'586},
+      {"resnet56", 853'018},
+      {"resnet110", 1'727'962},
+      // Counted by hand.
+      {"wide_resnet14_2", 685'994},
+      {"wide_resnet20_2", 1'073'962},
+      {"wide_resnet14_4", 2'735'946},
   };
   EXPECT_EQ(nn::models::resnet_names().size(), published.size() + small.size());
   const nn::Deferred deferred;  // shapes alone

@@ -3,7 +3,7 @@
 
 usage: torch_ranks_peer.py step --workers N --threads N --model mlp|cnn|gpt --strategy S --global-batch N
                                 [--optimizer sgd|adamw] [--untied] [--engine torch|deepspeed]
-       torch_ranks_peer.py comm --workers N [--backend gloo] [--bytes A,B,C]
+       torch_ranks_peer.py comm --workers N [--backend tcp] [--bytes A,B,C]
 each with --json FILE. S is ddp or, for the gpt, fsdp (FSDP2, a unit per block); with DeepSpeed zero1, zero2 or zero3
 (fsdp is its zero3). Ranks are processes that this program starts, joined by Gloo, the one backend for processors that
 both have; DDP reduces gradients where they lie, optimizers are fused. Exit code 3: it has not what the workload needs.
@@ -203,7 +203,7 @@ def main():
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--untied", action="store_true", help="what this gpt always is")
     parser.add_argument("--global-batch", type=int, default=64)
-    parser.add_argument("--backend", choices=("gloo", "shm"), default="gloo", help="it has Gloo, whatever is asked")
+    parser.add_argument("--backend", choices=("gloo", "tcp", "shm"), default="gloo", help="it has Gloo, whatever is asked")
     parser.add_argument("--bytes", default="1024,4194304,100000000")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 // Ranks over TCP on this host: the same checks as for other backends, and what happens to ranks
 // that fail.
-#include "dist/gloo.h"
+#include "dist/tcp.h"
 
 #include "dist/detail/frame.h"
 #include "dist/thread_ranks.h"
@@ -27,11 +27,16 @@ struct Job {
   int port = free_port("127.0.0.1");
   int ranks = 2;
   double timeout = 60;
+  bool by_gloo = false;
 
   std::unique_ptr<Communicator> join(int rank) const {
-    return join_gloo(
-        {.job = name, .address = "127.0.0.1", .port = port, .rank = rank, .size = ranks},
-        {.timeout_seconds = timeout});
+    return join_tcp({.job = name,
+                     .address = "127.0.0.1",
+                     .port = port,
+                     .rank = rank,
+                     .size = ranks,
+                     .by_gloo = by_gloo},
+                    {.timeout_seconds = timeout});
   }
   std::vector<Outcome> run(const std::function<void(Communicator&)>& body,
                            const test::ProcessesOptions& options = {}) const {
@@ -46,30 +51,41 @@ struct Job {
   }
 };
 
-void run_gloo(int ranks, const std::function<void(Communicator&)>& body) {
-  const auto outcomes = Job{.ranks = ranks}.run(body);
-  for (int r = 0; r < ranks; ++r)
+struct Ranks {
+  int count = 2;
+  bool by_gloo = false;
+};
+
+void run_tcp(const Ranks& ranks, const std::function<void(Communicator&)>& body) {
+  const auto outcomes = Job{.ranks = ranks.count, .by_gloo = ranks.by_gloo}.run(body);
+  for (int r = 0; r < ranks.count; ++r)
     EXPECT_EQ(outcomes[static_cast<size_t>(r)].code, test::kReturned)
         << "rank " << r << ": " << outcomes[static_cast<size_t>(r)].text;
 }
 
-class Gloo : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Gloo, testing::Values(1, 2, 3, 4, 8));
+class Tcp : public testing::TestWithParam<Ranks> {};
+std::string name_of_ranks(const testing::TestParamInfo<Ranks>& info) {
+  return concat({info.param.by_gloo ? "gloo_" : "tcp_", info.param.count});
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Tcp,
+                         testing::Values(Ranks{1}, Ranks{2}, Ranks{3}, Ranks{4}, Ranks{8},
+                                         Ranks{2, true}, Ranks{3, true}, Ranks{8, true}),
+                         name_of_ranks);
 
-TEST_P(Gloo, Collectives) {
-  run_gloo(GetParam(), test::check_all_collectives);
+TEST_P(Tcp, Collectives) {
+  run_tcp(GetParam(), test::check_all_collectives);
 }
 
 // More than the chunks under way hold at a time.
-TEST_P(Gloo, Large) {
-  run_gloo(GetParam(), [](Communicator& comm) {
+TEST_P(Tcp, Large) {
+  run_tcp(GetParam(), [](Communicator& comm) {
     test::check_collectives(comm, f32, 2'000'001 / comm.size(), false);
     test::check_node_sums(comm, 5, 600'001 / comm.size());
   });
 }
 
-TEST_P(Gloo, NodeSums) {
-  run_gloo(GetParam(), [](Communicator& comm) {
+TEST_P(Tcp, NodeSums) {
+  run_tcp(GetParam(), [](Communicator& comm) {
     for (const int64_t leaves : {1, 2, 3, 5, 8, 13})
       test::check_node_sums(comm, leaves, 50);
     test::check_node_sums(comm, 8, 3000);
@@ -77,24 +93,24 @@ TEST_P(Gloo, NodeSums) {
   });
 }
 
-TEST_P(Gloo, StartedCalls) {
-  run_gloo(GetParam(), test::check_started);
+TEST_P(Tcp, StartedCalls) {
+  run_tcp(GetParam(), test::check_started);
 }
 
-TEST_P(Gloo, Split) {
-  run_gloo(GetParam(), [](Communicator& comm) {
+TEST_P(Tcp, Split) {
+  run_tcp(GetParam(), [](Communicator& comm) {
     for (int i = 0; i < 5; ++i)
       test::check_split(comm);
   });
 }
 
-TEST_P(Gloo, SumsHaveTheBitsOfThreadRanks) {
+TEST_P(Tcp, SumsHaveTheBitsOfThreadRanks) {
   uint64_t expected = 0;
-  run_thread_ranks(GetParam(), [&](Communicator& comm) {
+  run_thread_ranks(GetParam().count, [&](Communicator& comm) {
     const uint64_t digest = test::digest_of_sums(comm);
     if (comm.rank() == 0) expected = digest;
   });
-  const Job job{.ranks = GetParam()};
+  const Job job{.ranks = GetParam().count, .by_gloo = GetParam().by_gloo};
   const auto outcomes = test::run_processes(job.ranks, [&](int rank) {
     const auto comm = job.join(rank);
     return std::to_string(test::digest_of_sums(*comm));
@@ -103,7 +119,7 @@ TEST_P(Gloo, SumsHaveTheBitsOfThreadRanks) {
     EXPECT_EQ(outcome.text, std::to_string(expected));
 }
 
-TEST(GlooContract, DifferencesAreNamedOnEveryRankAndDataStayUntouched) {
+TEST(TcpContract, DifferencesAreNamedOnEveryRankAndDataStayUntouched) {
   for (const int64_t count : {4, 100'000}) {
     const auto outcomes = Job{.ranks = 3}.run([&](Communicator& comm) {
       std::vector<float> values(static_cast<size_t>(count), 3.0f);
@@ -129,7 +145,7 @@ TEST(GlooContract, DifferencesAreNamedOnEveryRankAndDataStayUntouched) {
   }
 }
 
-TEST(GlooContract, SendAndReceiveAreComparedToo) {
+TEST(TcpContract, SendAndReceiveAreComparedToo) {
   const auto outcomes = Job{.ranks = 2}.run([&](Communicator& comm) {
     std::vector<float> values(100'000);
     if (comm.rank() == 0) comm.send({values.data(), 100'000, f32}, 1, {"grad"});
@@ -142,7 +158,7 @@ TEST(GlooContract, SendAndReceiveAreComparedToo) {
   }
 }
 
-TEST(GlooContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
+TEST(TcpContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
   const auto outcomes = Job{.ranks = 4}.run([&](Communicator& comm) {
     const auto group = comm.split(comm.rank() % 2, 0, "shard");
     float values[8] = {};
@@ -164,59 +180,78 @@ TEST(GlooContract, DifferencesWithinAGroupLeaveTheWorldWhole) {
 
 using test::RankFault;
 
-std::vector<Outcome> run_gloo_fault(int victim, int point, const RankFault& fault, double timeout,
-                                    bool abandoned = false) {
-  const Job job{.ranks = test::kFaultRanks, .timeout = timeout};
+// Where the fault happens, and by what data travel.
+struct FaultAt {
+  int point = 0;
+  bool by_gloo = false;
+};
+
+std::vector<FaultAt> every(int step, int gloo_step) {
+  std::vector<FaultAt> all;
+  for (int point = 0; point < test::kFaultPoints; point += step)
+    all.push_back({point});
+  for (int point = 0; point < test::kFaultPoints; point += gloo_step)
+    all.push_back({point, true});
+  return all;
+}
+
+std::string name_of_fault(const testing::TestParamInfo<FaultAt>& info) {
+  return concat({info.param.by_gloo ? "gloo_" : "tcp_", info.param.point});
+}
+
+std::vector<Outcome> run_tcp_fault(int victim, const FaultAt& at, const RankFault& fault,
+                                   double timeout, bool abandoned = false) {
+  const Job job{.ranks = test::kFaultRanks, .timeout = timeout, .by_gloo = at.by_gloo};
   return job.run(
       [&](Communicator& comm) {
-        test::work_until_fault(comm, comm.rank() == victim ? point : -1, fault);
+        test::work_until_fault(comm, comm.rank() == victim ? at.point : -1, fault);
       },
       {.abandoned = abandoned ? std::vector<int>{victim} : std::vector<int>{}, .seconds = 50});
 }
 
-class GlooFaultAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, GlooFaultAt, testing::Range(0, test::kFaultPoints));
+class TcpFaultAt : public testing::TestWithParam<FaultAt> {};
+INSTANTIATE_TEST_SUITE_P(Points, TcpFaultAt, testing::ValuesIn(every(1, 4)), name_of_fault);
 
-TEST_P(GlooFaultAt, KilledRank) {
+TEST_P(TcpFaultAt, KilledRank) {
   const double start = clock_seconds();
-  const auto outcomes = run_gloo_fault(
+  const auto outcomes = run_tcp_fault(
       2, GetParam(), [] { raise(SIGKILL); }, 100);
   EXPECT_EQ(outcomes[2].signal, SIGKILL);
   test::expect_verdicts(outcomes, 2, "died (process ");
   EXPECT_LT(clock_seconds() - start, 40) << "noticed by the timeout only";
 }
 
-TEST_P(GlooFaultAt, KilledRankZero) {
-  const auto outcomes = run_gloo_fault(
+TEST_P(TcpFaultAt, KilledRankZero) {
+  const auto outcomes = run_tcp_fault(
       0, GetParam(), [] { raise(SIGKILL); }, 100);
   test::expect_verdicts(outcomes, 0, "no rank 0: it died (process ");
   EXPECT_EQ(outcomes[1].text, outcomes[2].text);
 }
 
-TEST_P(GlooFaultAt, RankThatExits) {
-  test::expect_verdicts(run_gloo_fault(
+TEST_P(TcpFaultAt, RankThatExits) {
+  test::expect_verdicts(run_tcp_fault(
                             2, GetParam(), [] { _exit(0); }, 100),
                         2, "died (process ");
 }
 
-TEST_P(GlooFaultAt, RankThatThrows) {
-  const auto outcomes = run_gloo_fault(
+TEST_P(TcpFaultAt, RankThatThrows) {
+  const auto outcomes = run_tcp_fault(
       2, GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[2].text, "bad sample");
   test::expect_verdicts(outcomes, 2, "it gave up");
 }
 
 // Waits for the timeout, so a part of the points.
-class GlooStoppedAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, GlooStoppedAt, testing::Range(0, test::kFaultPoints, 3));
+class TcpStoppedAt : public testing::TestWithParam<FaultAt> {};
+INSTANTIATE_TEST_SUITE_P(Points, TcpStoppedAt, testing::ValuesIn(every(3, 6)), name_of_fault);
 
-TEST_P(GlooStoppedAt, StoppedRank) {
-  const auto outcomes = run_gloo_fault(
+TEST_P(TcpStoppedAt, StoppedRank) {
+  const auto outcomes = run_tcp_fault(
       2, GetParam(), [] { raise(SIGSTOP); }, 0.7, true);
   test::expect_verdicts(outcomes, 2, "and does not answer");
 }
 
-TEST(GlooFault, KilledAtAnyMoment) {
+TEST(TcpFault, KilledAtAnyMoment) {
   for (int round = 0; round < 8; ++round) {
     const Job job{.ranks = test::kFaultRanks};
     const auto outcomes = job.run(
@@ -237,7 +272,7 @@ TEST(GlooFault, KilledAtAnyMoment) {
   }
 }
 
-TEST(GlooFault, LateRankIsSaidToBeElsewhere) {
+TEST(TcpFault, LateRankIsSaidToBeElsewhere) {
   const auto outcomes = Job{.ranks = 3, .timeout = 0.7}.run([](Communicator& comm) {
     const auto pair = comm.split(comm.rank() == 0 ? 0 : 1, 0, "pair");
     float one = 1;
@@ -257,7 +292,7 @@ TEST(GlooFault, LateRankIsSaidToBeElsewhere) {
                                           "x f32, sum, unit 'shard'"));
 }
 
-TEST(GlooFault, RankThatLeavesEarlyIsNamed) {
+TEST(TcpFault, RankThatLeavesEarlyIsNamed) {
   const auto outcomes = Job{.ranks = 3}.run([](Communicator& comm) {
     comm.barrier();
     if (comm.rank() != 1) comm.barrier();
@@ -268,7 +303,7 @@ TEST(GlooFault, RankThatLeavesEarlyIsNamed) {
             "last seen in barrier #0 of 'world'");
 }
 
-TEST(GlooFault, AbortTellsWhy) {
+TEST(TcpFault, AbortTellsWhy) {
   const auto outcomes = Job{.ranks = 3}.run([](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 1) comm.abort("no more data");
@@ -282,7 +317,7 @@ TEST(GlooFault, AbortTellsWhy) {
 
 // ---- joining ----
 
-TEST(GlooJoin, MissingRanksAreNamed) {
+TEST(TcpJoin, MissingRanksAreNamed) {
   const Job job{.ranks = 3, .timeout = 0.4};
   const auto outcomes = test::run_processes(3, [&](int rank) {
     if (rank != 2) job.join(rank);
@@ -291,17 +326,17 @@ TEST(GlooJoin, MissingRanksAreNamed) {
   for (const size_t r : {0, 1}) {
     EXPECT_EQ(outcomes[r].code, test::kVerdict);
     EXPECT_EQ(outcomes[r].text,
-              "[join_gloo] expected 3 ranks of job '" + job.name + "' within 0.4 s, got no rank 2");
+              "[join_tcp] expected 3 ranks of job '" + job.name + "' within 0.4 s, got no rank 2");
   }
   const auto alone = test::run_processes(1, [&](int) {
     job.join(1);
     return std::string();
   });
-  EXPECT_EQ(alone[0].text, concat({"[join_gloo] expected rank 0 of job '", job.name,
+  EXPECT_EQ(alone[0].text, concat({"[join_tcp] expected rank 0 of job '", job.name,
                                    "' at 127.0.0.1:", job.port, " within 0.4 s, got nobody"}));
 }
 
-TEST(GlooJoin, ADeathWhileJoiningIsNoticedAtOnce) {
+TEST(TcpJoin, ADeathWhileJoiningIsNoticedAtOnce) {
   const Job job{.ranks = 3, .timeout = 50};
   const auto outcomes = test::run_processes(3,
                                             [&](int rank) {
@@ -320,7 +355,7 @@ TEST(GlooJoin, ADeathWhileJoiningIsNoticedAtOnce) {
   EXPECT_THAT(outcomes[0].text, HasSubstr("got no rank 1: it died (process "));
 }
 
-TEST(GlooJoin, RanksOfOtherSizesAndJobsAreRefused) {
+TEST(TcpJoin, RanksOfOtherSizesAndJobsAreRefused) {
   Job job{.timeout = 5};
   const auto sizes = test::run_processes(2, [&](int rank) {
     Job own = job;
@@ -330,7 +365,7 @@ TEST(GlooJoin, RanksOfOtherSizesAndJobsAreRefused) {
   });
   for (const Outcome& outcome : sizes)
     EXPECT_EQ(outcome.text,
-              "[join_gloo] expected ranks of 2 in job '" + job.name + "', got rank 1 of 3");
+              "[join_tcp] expected ranks of 2 in job '" + job.name + "', got rank 1 of 3");
   job.timeout = 1;
   job.port = free_port("127.0.0.1");
   const auto jobs = test::run_processes(2, [&](int rank) {
@@ -344,7 +379,7 @@ TEST(GlooJoin, RanksOfOtherSizesAndJobsAreRefused) {
 }
 
 // Whoever knocks at the port without being a rank is passed over.
-TEST(GlooJoin, StrangersAreNoRanks) {
+TEST(TcpJoin, StrangersAreNoRanks) {
   const Job job{.timeout = 20};
   const auto outcomes = test::run_processes(3, [&](int rank) {
     if (rank < 2) {
@@ -365,13 +400,13 @@ TEST(GlooJoin, StrangersAreNoRanks) {
     EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
 }
 
-TEST(GlooJoin, RefusesRanksAndAddresses) {
+TEST(TcpJoin, RefusesRanksAndAddresses) {
   EXPECT_EQ(error_of([] {
-              join_gloo({.job = "a", .address = "127.0.0.1", .port = 1, .rank = 2, .size = 2});
+              join_tcp({.job = "a", .address = "127.0.0.1", .port = 1, .rank = 2, .size = 2});
             }),
-            "[join_gloo] expected a rank out of 2, got 2");
-  EXPECT_EQ(error_of([] { join_gloo({.job = "a", .size = 1}); }),
-            "[join_gloo] expected the address and the port of rank 0, got '' and 0");
+            "[join_tcp] expected a rank out of 2, got 2");
+  EXPECT_EQ(error_of([] { join_tcp({.job = "a", .size = 1}); }),
+            "[join_tcp] expected the address and the port of rank 0, got '' and 0");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Ranks that share hosts: what they cannot tell from hosts of one rank each, and what becomes of
 // them when one fails. The hosts are this one under several names; scripts/two_hosts_test.sh has
 // two with addresses of their own and looks at what passes between them.
-#include "dist/gloo.h"
+#include "dist/tcp.h"
 #include "dist/thread_ranks.h"
 #include "tests/support/collective_checks.h"
 #include "tests/support/rank_faults.h"
@@ -30,14 +30,14 @@ struct HostsJob {
 
   int ranks() const { return layout.hosts * layout.places; }
   std::unique_ptr<Communicator> join(int rank) const {
-    return join_gloo({.job = name,
-                      .address = "127.0.0.1",
-                      .port = port,
-                      .rank = rank,
-                      .size = ranks(),
-                      .local_rank = rank % layout.places,
-                      .local_size = layout.places},
-                     {.timeout_seconds = timeout});
+    return join_tcp({.job = name,
+                     .address = "127.0.0.1",
+                     .port = port,
+                     .rank = rank,
+                     .size = ranks(),
+                     .local_rank = rank % layout.places,
+                     .local_size = layout.places},
+                    {.timeout_seconds = timeout});
   }
   std::vector<Outcome> run(const std::function<void(Communicator&)>& body,
                            const test::ProcessesOptions& options = {}) const {
@@ -52,7 +52,7 @@ struct HostsJob {
   }
 };
 
-class GlooHosts : public testing::TestWithParam<Layout> {
+class TcpHosts : public testing::TestWithParam<Layout> {
  protected:
   void run_all(const std::function<void(Communicator&)>& body) {
     const auto outcomes = HostsJob{.layout = GetParam()}.run(body);
@@ -60,15 +60,15 @@ class GlooHosts : public testing::TestWithParam<Layout> {
       EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, GlooHosts,
+INSTANTIATE_TEST_SUITE_P(Layouts, TcpHosts,
                          testing::Values(Layout{2, 2}, Layout{3, 2}, Layout{2, 3}));
 
-TEST_P(GlooHosts, Collectives) {
+TEST_P(TcpHosts, Collectives) {
   run_all(test::check_all_collectives);
 }
 
 // Beyond what ranks exchange when they meet; several rounds, of counts that ranks share unevenly.
-TEST_P(GlooHosts, Large) {
+TEST_P(TcpHosts, Large) {
   run_all([](Communicator& comm) {
     test::check_collectives(comm, f32, 2'500'001 / comm.size(), false);
     test::check_collectives(comm, bf16, 2'500'001 / comm.size(), true);
@@ -77,14 +77,14 @@ TEST_P(GlooHosts, Large) {
   });
 }
 
-TEST_P(GlooHosts, StartedCallsAndGroups) {
+TEST_P(TcpHosts, StartedCallsAndGroups) {
   run_all([](Communicator& comm) {
     test::check_started(comm);
     test::check_split(comm);
   });
 }
 
-TEST_P(GlooHosts, SumsHaveTheBitsOfThreadRanks) {
+TEST_P(TcpHosts, SumsHaveTheBitsOfThreadRanks) {
   const HostsJob job{.layout = GetParam()};
   uint64_t expected = 0;
   run_thread_ranks(job.ranks(), [&](Communicator& comm) {
@@ -100,17 +100,17 @@ TEST_P(GlooHosts, SumsHaveTheBitsOfThreadRanks) {
 }
 
 // Hosts with unlike numbers of ranks, and ranks that are not numbered host by host, talk over TCP.
-TEST(GlooHostsUneven, AllTheSame) {
+TEST(TcpHostsUneven, AllTheSame) {
   const HostsJob job{.layout = {.hosts = 1, .places = 3}};
   const auto outcomes = test::run_processes(3, [&](int rank) {
-    const auto comm = join_gloo({.job = job.name,
-                                 .address = "127.0.0.1",
-                                 .port = job.port,
-                                 .rank = rank,
-                                 .size = 3,
-                                 .local_rank = rank == 2 ? 0 : rank,
-                                 .local_size = rank == 2 ? 1 : 2},
-                                {.timeout_seconds = 60});
+    const auto comm = join_tcp({.job = job.name,
+                                .address = "127.0.0.1",
+                                .port = job.port,
+                                .rank = rank,
+                                .size = 3,
+                                .local_rank = rank == 2 ? 0 : rank,
+                                .local_size = rank == 2 ? 1 : 2},
+                               {.timeout_seconds = 60});
     test::check_collectives(*comm, f32, 200'000, false);
     return std::string();
   });
@@ -130,10 +130,10 @@ std::vector<Outcome> run_hosts_fault(int victim, int point, const test::RankFaul
       {.abandoned = abandoned ? std::vector<int>{victim} : std::vector<int>{}, .seconds = 50});
 }
 
-class GlooHostsFaultAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Points, GlooHostsFaultAt, testing::Range(0, test::kFaultPoints, 2));
+class TcpHostsFaultAt : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Points, TcpHostsFaultAt, testing::Range(0, test::kFaultPoints, 2));
 
-TEST_P(GlooHostsFaultAt, KilledRank) {
+TEST_P(TcpHostsFaultAt, KilledRank) {
   for (const int victim : {0, 3}) {
     const auto outcomes = run_hosts_fault(
         victim, GetParam(), [] { raise(SIGKILL); }, 100);
@@ -142,14 +142,14 @@ TEST_P(GlooHostsFaultAt, KilledRank) {
   }
 }
 
-TEST_P(GlooHostsFaultAt, RankThatThrows) {
+TEST_P(TcpHostsFaultAt, RankThatThrows) {
   const auto outcomes = run_hosts_fault(
       2, GetParam(), [] { throw Error("bad sample"); }, 100);
   EXPECT_EQ(outcomes[2].text, "bad sample");
   test::expect_verdicts(outcomes, 2, "it gave up");
 }
 
-TEST(GlooHostsFault, StoppedRank) {
+TEST(TcpHostsFault, StoppedRank) {
   const auto outcomes = run_hosts_fault(
       1, 3, [] { raise(SIGSTOP); }, 0.7, true);
   test::expect_verdicts(outcomes, 1, "and does not answer");
@@ -157,7 +157,7 @@ TEST(GlooHostsFault, StoppedRank) {
 
 // Memory runs out on the thread that carries data between the hosts: there is room for what the
 // hosts' sums lie in, not for what comes from others.
-TEST(GlooHostsFault, RankWithoutMemoryBetweenTheHosts) {
+TEST(TcpHostsFault, RankWithoutMemoryBetweenTheHosts) {
   const HostsJob job;
   const auto outcomes = test::run_processes(4, [&](int rank) {
     Ledger ledger(rank == 0 ? (2 << 20) + 4096 : 0);
@@ -176,7 +176,7 @@ TEST(GlooHostsFault, RankWithoutMemoryBetweenTheHosts) {
 }
 
 // In the midst of a sum, within the host or between the hosts.
-TEST(GlooHostsFault, KilledOrStoppedAtAnyMoment) {
+TEST(TcpHostsFault, KilledOrStoppedAtAnyMoment) {
   for (int round = 0; round < 4; ++round) {
     const bool stops = round == 3;
     const int victim = round % test::kFaultRanks;

@@ -1,4 +1,4 @@
-// Ranks as processes of any number of hosts that meet over TCP, by the Gloo library.
+// Ranks as processes of any number of hosts that meet over TCP.
 #pragma once
 
 #include "dist/communicator.h"
@@ -8,7 +8,7 @@
 
 namespace weft::dist {
 
-struct GlooOptions {
+struct TcpOptions {
   std::string job = {};      // the same on all ranks; ranks of another job are refused
   std::string address = {};  // of rank 0: a host's name or number
   int port = 0;              // where rank 0 listens, on `address`
@@ -21,6 +21,8 @@ struct GlooOptions {
   // goes to other hosts. 0: all ranks talk over TCP.
   int local_rank = 0;
   int local_size = 0;
+  // Data travel by the Gloo library in place of sockets of our own. The same on all ranks.
+  bool by_gloo = false;
 };
 
 // Joins; returns when all ranks have come, or throws CommunicationError after the timeout, or as
@@ -29,9 +31,9 @@ struct GlooOptions {
 // connections are neither encrypted nor authenticated: this is for a network of one's own.
 //
 // The bits of a sum are those of every other backend. The last communicator of a job, when it goes,
-// waits a while for the other ranks'; rank 0's until all have left or the timeout is over. A
-// process without a handler for SIGPIPE gets one that does nothing.
-std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options = {});
+// waits a while for the other ranks'; rank 0's until all have left or the timeout is over. With
+// Gloo, a process without a handler for SIGPIPE gets one that does nothing.
+std::unique_ptr<Communicator> join_tcp(const TcpOptions& job, CommunicatorOptions options = {});
 
 // A port of `address`, one of this host's, that is free at the moment: for ranks that are started
 // here.

@@ -1,8 +1,9 @@
-#include "dist/gloo.h"
+#include "dist/tcp.h"
 
 #include "dist/detail/frame.h"
 #include "dist/detail/gloo_transport.h"
 #include "dist/detail/hosts.h"
+#include "dist/detail/tcp_transport.h"
 #include "dist/shm.h"
 
 #include <vector>
@@ -11,7 +12,7 @@ namespace weft::dist {
 namespace {
 
 // Ranks a host where they share hosts evenly, host after host; else 1. The same on all ranks.
-int ranks_a_host(detail::Control& control, const GlooOptions& job) {
+int ranks_a_host(detail::Control& control, const TcpOptions& job) {
   const std::vector<std::string> told =
       control.exchange(concat({job.local_rank, " of ", job.local_size}));
   const int places = job.local_size;
@@ -23,7 +24,7 @@ int ranks_a_host(detail::Control& control, const GlooOptions& job) {
 }
 
 std::unique_ptr<detail::TransportCommunicator::Hosts> join_hosts(
-    const std::shared_ptr<detail::Network>& network, const GlooOptions& job, int places,
+    const std::shared_ptr<detail::Network>& network, const TcpOptions& job, int places,
     CommunicatorOptions options) {
   const int host = job.rank / places;
   const int place = job.rank % places;
@@ -44,13 +45,13 @@ std::unique_ptr<detail::TransportCommunicator::Hosts> join_hosts(
 
 }  // namespace
 
-std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOptions options) {
-  WEFT_CHECK(job.size >= 1 && job.rank >= 0 && job.rank < job.size, "join_gloo",
+std::unique_ptr<Communicator> join_tcp(const TcpOptions& job, CommunicatorOptions options) {
+  WEFT_CHECK(job.size >= 1 && job.rank >= 0 && job.rank < job.size, "join_tcp",
              "expected a rank out of ", job.size, ", got ", job.rank);
-  WEFT_CHECK(!job.address.empty() && job.port >= 1 && job.port <= 65535, "join_gloo",
+  WEFT_CHECK(!job.address.empty() && job.port >= 1 && job.port <= 65535, "join_tcp",
              "expected the address and the port of rank 0, got '", job.address, "' and ", job.port);
   auto control = std::make_unique<detail::Control>(
-      detail::Control::Options{.op = "join_gloo",
+      detail::Control::Options{.op = "join_tcp",
                                .job = job.job,
                                .address = job.address,
                                .port = job.port,
@@ -58,7 +59,8 @@ std::unique_ptr<Communicator> join_gloo(const GlooOptions& job, CommunicatorOpti
                                .size = job.size,
                                .timeout_seconds = options.timeout_seconds});
   const int places = ranks_a_host(*control, job);
-  auto transport = detail::make_gloo_transport(*control, job.own_address, options.timeout_seconds);
+  const auto make = job.by_gloo ? detail::make_gloo_transport : detail::make_tcp_transport;
+  auto transport = make(*control, job.own_address, options.timeout_seconds);
   std::vector<int> everyone;
   for (int r = 0; r < job.size; ++r)
     everyone.push_back(r);

@@ -1,0 +1,249 @@
+// What the communicators across hosts rely on, of each way to carry messages over TCP.
+#include "dist/detail/transport.h"
+
+#include "dist/detail/gloo_transport.h"
+#include "dist/detail/network.h"
+#include "dist/detail/tcp_transport.h"
+#include "dist/tcp.h"
+#include "tests/support/processes.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <functional>
+#include <numeric>
+
+namespace weft::dist {
+namespace {
+
+using detail::Control;
+using detail::Transport;
+
+constexpr double kTimeout = 30;
+constexpr size_t kMany = size_t{12} << 20;  // numbers; more than the system takes by itself
+constexpr uint64_t kTag = 8;
+constexpr uint64_t kOther = 9;
+
+using Make = std::unique_ptr<Transport> (*)(Control&, const std::string&, double);
+
+// One of two ranks.
+struct End {
+  std::shared_ptr<detail::Network> network;
+  int rank = 0;
+
+  Transport& transport() const { return network->transport(); }
+  std::unique_ptr<Transport::Transfer> send(uint64_t tag, const std::vector<float>& values) const {
+    return transport().send(1 - rank, tag, reinterpret_cast<const std::byte*>(values.data()),
+                            values.size() * sizeof(float));
+  }
+  std::unique_ptr<Transport::Transfer> recv(uint64_t tag, std::vector<float>& values) const {
+    return transport().recv(1 - rank, tag, reinterpret_cast<std::byte*>(values.data()),
+                            values.size() * sizeof(float));
+  }
+  void wait(Transport::Transfer& transfer) const {
+    const double start = clock_seconds();
+    while (!transport().wait(transfer)) {
+      if (clock_seconds() - start > kTimeout) throw Error("a message did not come");
+    }
+  }
+  void await(const std::unique_ptr<Transport::Transfer>& transfer) const { wait(*transfer); }
+};
+
+std::vector<float> counted(size_t count, float from) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+void expect_same(const std::vector<float>& came, const std::vector<float>& sent) {
+  if (came != sent) throw Error("something else came");
+}
+
+class Messages : public testing::TestWithParam<Make> {
+ protected:
+  // Runs both ends; each is done only when the other is, or has failed.
+  void run(const std::function<void(const End&)>& sender,
+           const std::function<void(const End&)>& receiver) {
+    const std::string job = test::fresh_job_name();
+    const int port = free_port("127.0.0.1");
+    const auto outcomes = test::run_processes(
+        2,
+        [&](int rank) {
+          auto control = std::make_unique<Control>(Control::Options{.job = job,
+                                                                    .address = "127.0.0.1",
+                                                                    .port = port,
+                                                                    .rank = rank,
+                                                                    .size = 2,
+                                                                    .timeout_seconds = kTimeout});
+          auto transport = GetParam()(*control, "", kTimeout);
+          const End end{std::make_shared<detail::Network>(std::move(transport), std::move(control)),
+                        rank};
+          (rank == 0 ? sender : receiver)(end);
+          return std::string();
+        },
+        {.seconds = 90});
+    for (const test::Outcome& outcome : outcomes)
+      EXPECT_EQ(outcome.code, test::kReturned) << outcome.text;
+  }
+};
+std::string name_of_make(const testing::TestParamInfo<Make>& of) {
+  return of.index == 0 ? "tcp" : "gloo";
+}
+INSTANTIATE_TEST_SUITE_P(Over, Messages,
+                         testing::Values(&detail::make_tcp_transport, &detail::make_gloo_transport),
+                         name_of_make);
+
+TEST_P(Messages, ArriveInOrderAndMayBeShorterThanTheirPlace) {
+  run(
+      [](const End& end) {
+        const auto first = counted(5, 1);
+        const auto second = counted(kMany, 2);
+        const auto third = counted(1, 3);
+        const auto a = end.send(kTag, first);
+        const auto b = end.send(kTag, second);
+        const auto c = end.send(kTag, third);
+        for (const auto* transfer : {&a, &b, &c})
+          end.await(*transfer);
+      },
+      [](const End& end) {
+        std::vector<float> first(9, -1);
+        std::vector<float> second(kMany);
+        std::vector<float> third(1);
+        const auto a = end.recv(kTag, first);
+        const auto b = end.recv(kTag, second);
+        const auto c = end.recv(kTag, third);
+        for (const auto* transfer : {&c, &a, &b})
+          end.await(*transfer);
+        expect_same(first, {1, 2, 3, 4, 5, -1, -1, -1, -1});
+        expect_same(second, counted(kMany, 2));
+        expect_same(third, {3});
+      });
+}
+
+// One communicator's data are not in another's way.
+TEST_P(Messages, OfOneTagDoNotWaitForThoseOfAnother) {
+  run(
+      [](const End& end) {
+        const auto large = counted(kMany, 1);
+        const auto small = counted(10, 2);
+        const auto a = end.send(kTag, large);
+        const auto b = end.send(kOther, small);
+        end.await(b);
+        end.await(a);
+      },
+      [](const End& end) {
+        std::vector<float> small(10);
+        const auto b = end.recv(kOther, small);
+        end.await(b);
+        expect_same(small, counted(10, 2));
+        std::vector<float> large(kMany);
+        const auto a = end.recv(kTag, large);
+        end.await(a);
+        expect_same(large, counted(kMany, 1));
+      });
+}
+
+// The sender may wait for something else altogether, such as a rank of its own host.
+TEST_P(Messages, ArriveThoughTheirSenderDoesNotWait) {
+  run(
+      [](const End& end) {
+        std::vector<float> asked(1);
+        const auto question = end.recv(kOther, asked);
+        end.await(question);  // now the memory over there has been announced
+        const auto values = counted(kMany, 1);
+        const auto unheeded = end.send(kTag, values);
+        const double start = clock_seconds();
+        while (end.network->control().fate(1, 0).empty() && clock_seconds() - start < kTimeout)
+          usleep(1000);
+        if (clock_seconds() - start >= kTimeout) throw Error("the message did not arrive");
+      },
+      [](const End& end) {
+        std::vector<float> values(kMany);
+        const auto data = end.recv(kTag, values);
+        const std::vector<float> word = {7};
+        end.await(end.send(kOther, word));
+        end.await(data);
+        expect_same(values, counted(kMany, 1));
+        end.network->control().leave(0);
+      });
+}
+
+TEST_P(Messages, OfALostConnectionThrow) {
+  run(
+      [](const End& end) {
+        const auto last = counted(1000, 1);
+        const auto sent = end.send(kTag, last);
+        end.await(sent);
+      },
+      [](const End& end) {
+        std::vector<float> last(1000);
+        std::vector<float> never(1000);
+        const auto a = end.recv(kTag, last);
+        const auto b = end.recv(kTag, never);
+        end.network->control().leave(0);
+        end.await(a);
+        expect_same(last, counted(1000, 1));
+        const double start = clock_seconds();
+        bool lost = false;
+        while (!lost && clock_seconds() - start < kTimeout) {
+          // Rank 0 leaves when this rank has; until it has gone, nudges come.
+          if (!end.network->control().fate(0, 1).empty()) return;
+          try {
+            (void)end.transport().wait(*b);
+          } catch (const detail::TransportError&) {
+            lost = true;
+          }
+        }
+        if (!lost) throw Error("the loss went unnoticed");
+      });
+}
+
+// ---- messages that are given up, as they are after a verdict ----
+
+class TcpMessages : public Messages {};
+INSTANTIATE_TEST_SUITE_P(Over, TcpMessages, testing::Values(&detail::make_tcp_transport),
+                         name_of_make);
+
+TEST_P(TcpMessages, ThatAreGivenUpLeaveTheConnectionWhole) {
+  run(
+      [](const End& end) {
+        std::vector<float> asked(1);
+        end.await(end.recv(kOther, asked));
+        std::vector<float> large = counted(kMany, 1);
+        // Begun and given up: the rest that comes is nothing of this memory.
+        { const auto begun = end.send(kTag, large); }
+        large.assign(large.size(), -7);
+        // There is no place for it and never will be.
+        { const auto unasked = end.send(kTag + 100, large); }
+        end.await(end.recv(kOther, asked));
+        const auto small = counted(10, 5);
+        end.await(end.send(kTag, small));
+        end.await(end.send(kTag, small));
+        end.await(end.recv(kOther, asked));
+      },
+      [](const End& end) {
+        std::vector<float> large(kMany, -1);
+        std::vector<float> dropped(20, -1);
+        std::vector<float> small(10);
+        const auto a = end.recv(kTag, large);
+        auto b = end.recv(kTag, dropped);
+        const std::vector<float> word = {7};
+        end.await(end.send(kOther, word));
+        end.await(a);
+        int64_t strange = 0;
+        for (size_t i = 0; i < large.size(); ++i)
+          strange += large[i] != 0 && large[i] != static_cast<float>(i + 1) ? 1 : 0;
+        // It may have been cut within a number.
+        if (strange > 1) throw Error("memory that had been given up was read");
+        b = nullptr;  // announced and given up: what comes for it is dropped
+        end.await(end.send(kOther, word));
+        const auto c = end.recv(kTag, small);
+        end.await(c);
+        expect_same(small, counted(10, 5));
+        expect_same(dropped, std::vector<float>(20, -1));
+        end.await(end.send(kOther, word));
+      });
+}
+
+}  // namespace
+}  // namespace weft::dist
