@@ -110,7 +110,7 @@ same_bits() {
   local app=$1 r
   shift
   local flags=("$@" --logical-shards 8 --seed 3 --threads 1 --quiet)
-  "$build/bin/$app" "${flags[@]}" --backend thread --run-dir "$folder/alone" --export "$folder/alone.safetensors" >/dev/null
+  "$build/bin/$app" "${flags[@]}" --run-dir "$folder/alone" --export "$folder/alone.safetensors" >/dev/null
   for r in 0 1 2 3; do
     rank $((r / 2)) "$r" 4 $((r % 2)) 2 "$build/bin/$app" "${flags[@]}" --strategy fsdp --run-dir "$folder/apart" \
       --export "$folder/apart.safetensors"
