@@ -3,6 +3,8 @@
 #include "core/error.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -26,10 +28,16 @@ bool would_block() {
 
 }  // namespace
 
+// The connection knows no limit of time. Data for a rank that reads nothing for a minute, as it is
+// busy or the whole job is paused, must still arrive; that a rank or its host is gone is known from
+// elsewhere (Control).
 TcpLink::TcpLink(FileDescriptor socket) : socket_(std::move(socket)) {
   const int flags = fcntl(socket_.get(), F_GETFL);
-  if (flags < 0 || fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) < 0)
+  const int at_once = 1;
+  if (flags < 0 || fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) < 0 ||
+      setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once) < 0) {
     lose(std::strerror(errno));
+  }
 }
 
 void TcpLink::cut(const std::string& reason) {

@@ -289,9 +289,6 @@ class Meeting {
     for (int r = 0; r < rank_; ++r)
       knock(r, Frame::of(offers[static_cast<size_t>(r)]));
     open(listener.get(), own);
-    for (const FileDescriptor& socket : sockets_) {
-      if (socket.valid()) watch_connection(socket.get());
-    }
     return std::move(sockets_);
   }
 

@@ -168,6 +168,25 @@ TEST_P(Messages, ArriveThoughTheirSenderDoesNotWait) {
       });
 }
 
+// As long as a rank computes, or a job is paused, nobody reads.
+TEST_P(Messages, WaitForAReceiverThatDoesNotRead) {
+  run(
+      [](const End& end) {
+        const auto values = counted(kMany, 1);
+        end.await(end.send(kTag, values));
+      },
+      [](const End& end) {
+        std::vector<float> values(kMany);
+        const auto data = end.recv(kTag, values);
+        const std::vector<float> word = {7};
+        const auto begins =
+            end.send(kOther, word);  // never received; the announcement goes with it
+        usleep(17'000'000);
+        end.await(data);
+        expect_same(values, counted(kMany, 1));
+      });
+}
+
 TEST_P(Messages, OfALostConnectionThrow) {
   run(
       [](const End& end) {
