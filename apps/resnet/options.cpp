@@ -71,10 +71,10 @@ Recipe recipe_of(const std::string& preset) {
             .shift = 4};
   }
   if (preset == "fashion") {
-    return {.arch = "resnet20",
-            .epochs = 30,
+    return {.arch = "wide_resnet14_2",
+            .epochs = 24,
             .batch = 128,
-            .lr = 0.2,
+            .lr = 0.1,
             .lr_batch = 128,
             .schedule = "one_cycle",
             .weight_decay = 5e-4,

@@ -1,6 +1,7 @@
 #include "dist/detail/control.h"
 
 #include "dist/communicator.h"
+#include "dist/detail/control_message.h"
 #include "dist/detail/verdict_text.h"
 
 #include <poll.h>
@@ -12,18 +13,7 @@
 namespace weft::dist::detail {
 namespace {
 
-// Between rank 0 and the others; numbers go on where those of joining end.
-enum Message : uint8_t {
-  gone = 16,  // rank, fate: of a rank that has left or died
-  leaving,    // the sender has left the job
-  left,       // rank, communicator
-  proposed,   // communicator, contract error, text
-  decided,    // the same
-  question,   // to whom, from whom
-  answer,     // to whom, from whom, whereabouts
-};
-
-Frame frame_of(Message kind, uint64_t communicator, const Verdict& verdict) {
+Frame frame_of(ControlMessage kind, uint64_t communicator, const Verdict& verdict) {
   return Frame(kind)
       .put(static_cast<int64_t>(communicator))
       .put(verdict.contract_error ? 1 : 0)
@@ -208,7 +198,13 @@ std::optional<std::pair<Whereabouts::Snapshot, double>> Control::ask(int rank, d
 
 // `from` is the rank at the other end.
 void Control::hear(int from, Frame frame) {
-  switch (static_cast<Message>(frame.kind())) {
+  switch (static_cast<ControlMessage>(frame.kind())) {
+    case hello:
+    case refused:
+    case welcome:
+    case piece:
+    case pieces:
+      return;  // joining is over
     case gone: {
       const auto rank = static_cast<int>(frame.number());
       return mark_gone(rank, frame.text());
@@ -309,6 +305,8 @@ void Control::hand_out_verdicts() {
 }
 
 void Control::run() {
+  for (Frame& frame : std::exchange(heard_early_, {}))
+    hear(0, std::move(frame));
   for (;;) {
     std::vector<pollfd> look{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     std::vector<int> ranks;

@@ -56,6 +56,9 @@ class Control {
   // ---- while joining, by all ranks in the same order ----
   // Every rank's text.
   std::vector<std::string> exchange(const std::string& own);
+  // Throws what the constructor does if a rank has died since. For a rank that waits for others, a
+  // few times a second.
+  void check_joining();
   // From here on a thread listens. It calls `nudge` when anything has changed, and now and then.
   void serve(std::function<void()> nudge);
 
@@ -90,6 +93,7 @@ class Control {
   void host();
   void visit();
   [[noreturn]] void refuse_all(const std::string& text);
+  std::string text_without(int rank, const std::string& fate) const;
   std::string missing_ranks() const;
 
   // ---- the thread ----
@@ -112,6 +116,7 @@ class Control {
   FileDescriptor listener_;
   int listener_port_ = 0;
   std::string own_address_;
+  std::vector<Frame> heard_early_;  // what rank 0 said before this rank had joined in full
   std::vector<Peer> peers_;  // by rank; rank 0 has a socket for each, the others one, to rank 0
   Whereabouts whereabouts_;
   std::function<void()> nudge_;

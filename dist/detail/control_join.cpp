@@ -1,6 +1,7 @@
 // Control: how ranks find each other.
 #include "dist/communicator.h"
 #include "dist/detail/control.h"
+#include "dist/detail/control_message.h"
 #include "dist/detail/verdict_text.h"
 
 #include <poll.h>
@@ -14,12 +15,13 @@
 namespace weft::dist::detail {
 namespace {
 
-enum Joining : uint8_t { hello = 1, refused, welcome, piece, pieces };
 constexpr int64_t kHelloMagic = 0x77656674'00000001;  // and the version of what follows
 
 [[noreturn]] void refuse(const std::string& text) {
   throw CommunicationError(text);
 }
+
+constexpr const char* kDied = "died";
 
 }  // namespace
 
@@ -52,6 +54,12 @@ void Control::refuse_all(const std::string& text) {
   refuse(text);
 }
 
+std::string Control::text_without(int rank, const std::string& fate) const {
+  return concat({"[", options_.op, "] expected ", options_.size, " ranks of job '", options_.job,
+                 "', got no rank ", rank, ": it ", fate, " (process ",
+                 peers_[static_cast<size_t>(rank)].process, ")"});
+}
+
 void Control::host() {
   const std::string& op = options_.op;
   const double deadline = clock_seconds() + options_.timeout_seconds;
@@ -77,11 +85,7 @@ void Control::host() {
     for (int r = 1; r < options_.size; ++r) {
       Peer& peer = peers_[static_cast<size_t>(r)];
       if (!peer.socket.valid() || peer.socket.fill()) continue;
-      const std::string text =
-          concat({"[", op, "] expected ", options_.size, " ranks of job '", options_.job,
-                  "', got no rank ", r, ": it died (process ", peer.process, ")"});
-      peer.socket.close();
-      refuse_all(text);
+      refuse_all(text_without(r, kDied));
     }
     if (look[0].revents != 0) {
       FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -189,15 +193,29 @@ std::vector<std::string> Control::exchange(const std::string& own) {
   std::vector<std::string> all(static_cast<size_t>(options_.size));
   all[static_cast<size_t>(options_.rank)] = own;
   if (options_.rank == 0) {
-    for (int r = 1; r < options_.size; ++r) {
-      Peer& peer = peers_[static_cast<size_t>(r)];
-      std::optional<Frame> frame = peer.socket.read(deadline);
-      if (!frame || frame->kind() != piece) {
-        refuse_all(
-            concat({"[", options_.op, "] expected ", options_.size, " ranks of job '", options_.job,
-                    "', got no rank ", r, ": it died (process ", peer.process, ")"}));
+    std::vector<bool> here(all.size());
+    here[0] = true;
+    for (int missing = options_.size - 1; missing > 0;) {
+      std::vector<pollfd> look;
+      for (int r = 1; r < options_.size; ++r)
+        look.push_back({peers_[static_cast<size_t>(r)].socket.get(), POLLIN, 0});
+      const double left = deadline - clock_seconds();
+      poll(look.data(), look.size(), static_cast<int>(std::clamp(left, 0.0, 0.5) * 1000) + 1);
+      for (int r = 1; r < options_.size; ++r) {
+        const auto index = static_cast<size_t>(r);
+        Peer& peer = peers_[index];
+        const bool there = peer.socket.fill();
+        std::optional<Frame> frame = here[index] ? std::nullopt : peer.socket.next();
+        if (frame && frame->kind() == piece) {
+          all[index] = frame->text();
+          here[index] = true;
+          --missing;
+        } else if (!there || frame) {
+          refuse_all(text_without(r, kDied));
+        } else if (!here[index] && left <= 0) {
+          refuse_all(text_without(r, "said nothing for " + seconds_text(options_.timeout_seconds)));
+        }
       }
-      all[static_cast<size_t>(r)] = frame->text();
     }
     Frame frame(pieces);
     for (const std::string& text : all)
@@ -209,13 +227,31 @@ std::vector<std::string> Control::exchange(const std::string& own) {
   hub.write(Frame(piece).put(own));
   std::optional<Frame> frame = hub.read(deadline + 2);
   if (frame && frame->kind() == refused) refuse(frame->text());
-  if (!frame || frame->kind() != pieces) {
-    refuse(concat({"[", options_.op, "] expected all ranks of job '", options_.job,
-                   "', got no rank 0: it died (process ", peers_[0].process, ")"}));
-  }
+  if (!frame || frame->kind() != pieces) refuse(text_without(0, kDied));
   for (std::string& text : all)
     text = frame->text();
   return all;
+}
+
+void Control::check_joining() {
+  if (options_.rank == 0) {
+    for (int r = 1; r < options_.size; ++r) {
+      Peer& peer = peers_[static_cast<size_t>(r)];
+      // One that has joined, done its part and left has said so.
+      if (!peer.socket.fill() && !peer.socket.has_more()) refuse_all(text_without(r, kDied));
+    }
+    return;
+  }
+  FrameSocket& hub = peers_[0].socket;
+  const bool there = hub.fill();
+  while (auto frame = hub.next()) {
+    if (frame->kind() == refused) refuse(frame->text());
+    heard_early_.push_back(*frame);
+    if (frame->kind() != gone) continue;
+    const auto rank = static_cast<int>(frame->number());
+    if (frame->text() != kLeft) refuse(text_without(rank, kDied));
+  }
+  if (!there && heard_early_.empty()) refuse(text_without(0, kDied));
 }
 
 }  // namespace weft::dist::detail

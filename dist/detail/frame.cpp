@@ -42,6 +42,16 @@ void set(int socket, int level, int option, int value) {
   (void)setsockopt(socket, level, option, &value, sizeof value);
 }
 
+bool becomes_writable(int socket, double deadline) {
+  pollfd look{socket, POLLOUT, 0};
+  for (;;) {
+    const double left = std::clamp(deadline - clock_seconds(), 0.0, 1000.0);
+    const int ready = poll(&look, 1, static_cast<int>(left * 1000));
+    if (ready > 0) return true;
+    if (clock_seconds() >= deadline || (ready < 0 && errno != EINTR)) return false;
+  }
+}
+
 int port_of(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -124,14 +134,14 @@ FileDescriptor listen_at(const std::string& address, int& port, const std::strin
 }
 
 FileDescriptor connect_to(const std::string& address, int port, double seconds) {
+  const double deadline = clock_seconds() + seconds;
   const Addresses found = addresses_of(address, port, 0);
   for (const addrinfo* at = found.get(); at; at = at->ai_next) {
     FileDescriptor socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) continue;
     if (connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) {
       if (errno != EINPROGRESS) continue;
-      pollfd look{socket.get(), POLLOUT, 0};
-      if (poll(&look, 1, static_cast<int>(seconds * 1000)) <= 0) continue;
+      if (!becomes_writable(socket.get(), deadline)) continue;
       int error = 0;
       socklen_t size = sizeof error;
       if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0)

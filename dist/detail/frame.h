@@ -70,6 +70,8 @@ class FrameSocket {
   bool write(const Frame& frame) const;
   // Takes what has arrived, without waiting; false at the end of the connection.
   bool fill();
+  // Whether something has arrived that `next` has not given.
+  bool has_more() const { return !arrived_.empty(); }
   // The next frame that is there in full.
   std::optional<Frame> next();
   // Waits for one until `deadline` (clock_seconds()); none at the deadline or the end.
@@ -85,7 +87,7 @@ class FrameSocket {
 // A listening socket; `port` 0 takes a free one and tells it. An address of no interface here
 // listens on all. Throws CommunicationError in the name of `op`.
 FileDescriptor listen_at(const std::string& address, int& port, const std::string& op);
-// One attempt; invalid if nobody answers within `seconds`.
+// One attempt, at each of the name's numbers; invalid if nobody answers within `seconds` in all.
 FileDescriptor connect_to(const std::string& address, int port, double seconds);
 // The number of this end's address.
 std::string address_of_socket(int socket);

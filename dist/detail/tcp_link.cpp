@@ -28,14 +28,19 @@ bool would_block() {
 
 }  // namespace
 
-// The connection knows no limit of time. Data for a rank that reads nothing for a minute, as it is
-// busy or the whole job is paused, must still arrive; that a rank or its host is gone is known from
-// elsewhere (Control).
+// The connection knows no limit of time for data. What is sent to a rank that reads nothing for a
+// minute, as it is busy or the whole job is paused, must still arrive; that a rank or its host is
+// gone is known from elsewhere (Control). It is kept alive, as what lies between two hosts may
+// forget a connection on which nothing travels for long.
 TcpLink::TcpLink(FileDescriptor socket) : socket_(std::move(socket)) {
   const int flags = fcntl(socket_.get(), F_GETFL);
-  const int at_once = 1;
+  const int yes = 1;
+  const int idle_seconds = 60;
   if (flags < 0 || fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) < 0 ||
-      setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once) < 0) {
+      setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) < 0 ||
+      setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes) < 0 ||
+      setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds) <
+          0) {
     lose(std::strerror(errno));
   }
 }
@@ -54,15 +59,28 @@ void TcpLink::put(const Header& header, std::shared_ptr<TcpMessage> message) {
   if (cut_.empty()) output_.push_back({header, std::move(message), 0});
 }
 
-void TcpLink::send(std::shared_ptr<TcpMessage> message) {
-  Channel& channel = channels_[message->tag];
-  if (channel.offers == 0) {
-    channel.sends.push_back(std::move(message));
-    return;
+// The first message without an offer goes to the first offer without a message.
+void TcpLink::match(Channels::iterator channel) {
+  auto& [tag, state] = *channel;
+  while (state.offers > 0 && !state.sends.empty()) {
+    --state.offers;
+    const std::shared_ptr<TcpMessage> message = std::move(state.sends.front());
+    state.sends.pop_front();
+    put({Kind::message, 0, tag, message->bytes}, message);
   }
-  --channel.offers;
-  const Header header{Kind::message, 0, message->tag, message->bytes};
-  put(header, std::move(message));
+  forget_if_idle(channel);
+}
+
+// Every communicator has tags of its own, and a job may make many.
+void TcpLink::forget_if_idle(Channels::iterator channel) {
+  const Channel& state = channel->second;
+  if (state.sends.empty() && state.offered.empty() && state.offers == 0) channels_.erase(channel);
+}
+
+void TcpLink::send(std::shared_ptr<TcpMessage> message) {
+  const auto channel = channels_.try_emplace(message->tag).first;
+  channel->second.sends.push_back(std::move(message));
+  match(channel);
 }
 
 void TcpLink::receive(std::shared_ptr<TcpMessage> message) {
@@ -72,15 +90,18 @@ void TcpLink::receive(std::shared_ptr<TcpMessage> message) {
 
 void TcpLink::give_up(const std::shared_ptr<TcpMessage>& message) {
   message->given_up = true;
-  // What has been offered comes, and is dropped. What has not begun does not go.
-  const auto channel = channels_.find(message->tag);
-  if (channel != channels_.end()) std::erase(channel->second.sends, message);
+  // What has been offered comes, and is dropped. What has not begun does not go, and its offer is
+  // free for the next.
+  const auto channel = channels_.try_emplace(message->tag).first;
+  std::erase(channel->second.sends, message);
   const auto waits = std::find_if(output_.begin(), output_.end(), [&](const Output& output) {
     return output.message == message && output.written == 0;
   });
-  if (waits == output_.end()) return;
-  ++channels_[message->tag].offers;
-  output_.erase(waits);
+  if (waits != output_.end()) {
+    output_.erase(waits);
+    ++channel->second.offers;
+  }
+  match(channel);
 }
 
 bool TcpLink::write() {
@@ -135,24 +156,21 @@ void TcpLink::wrote(size_t bytes) {
 }
 
 void TcpLink::take(const Header& header) {
-  Channel& channel = channels_[header.tag];
   if (header.kind == Kind::offer) {
-    if (channel.sends.empty()) {
-      ++channel.offers;
-      return;
-    }
-    const std::shared_ptr<TcpMessage> message = std::move(channel.sends.front());
-    channel.sends.pop_front();
-    put({Kind::message, 0, message->tag, message->bytes}, message);
+    const auto channel = channels_.try_emplace(header.tag).first;
+    ++channel->second.offers;
+    match(channel);
     return;
   }
-  if (header.kind != Kind::message || channel.offered.empty() ||
-      header.bytes > channel.offered.front()->bytes) {
+  const auto channel = channels_.find(header.tag);
+  if (header.kind != Kind::message || channel == channels_.end() ||
+      channel->second.offered.empty() || header.bytes > channel->second.offered.front()->bytes) {
     lose("it sent what was not asked for");
     return;
   }
-  incoming_ = std::move(channel.offered.front());
-  channel.offered.pop_front();
+  incoming_ = std::move(channel->second.offered.front());
+  channel->second.offered.pop_front();
+  forget_if_idle(channel);
   received_ = 0;
   left_ = header.bytes;
 }

@@ -38,6 +38,8 @@ class TcpLink {
   const std::string& cut() const { return cut_; }
   // Whether there is anything to write.
   bool has_output() const { return !output_.empty(); }
+  // How many tags have something under way.
+  size_t busy_channels() const { return channels_.size(); }
 
   void send(std::shared_ptr<TcpMessage> message);
   void receive(std::shared_ptr<TcpMessage> message);
@@ -56,6 +58,7 @@ class TcpLink {
     uint64_t tag = 0;
     uint64_t bytes = 0;
   };
+  static_assert(sizeof(Header) == 24, "it travels as it is");
   struct Output {
     Header header;
     std::shared_ptr<TcpMessage> message;  // none behind an offer
@@ -66,10 +69,13 @@ class TcpLink {
     std::deque<std::shared_ptr<TcpMessage>> offered;  // without a message
     int64_t offers = 0;                               // of the other end, without a message
   };
+  using Channels = std::unordered_map<uint64_t, Channel>;
   // Bytes that one call of the system moves at most; so that both directions get their turn.
   static constexpr size_t kStep = size_t{256} << 10;
 
   void put(const Header& header, std::shared_ptr<TcpMessage> message);
+  void match(Channels::iterator channel);
+  void forget_if_idle(Channels::iterator channel);
   void wrote(size_t bytes);
   void take(const Header& header);
   void parse(size_t bytes);
@@ -79,7 +85,7 @@ class TcpLink {
   FileDescriptor socket_;
   std::string lost_;
   std::string cut_;
-  std::unordered_map<uint64_t, Channel> channels_;
+  Channels channels_;
   std::deque<Output> output_;
   // What comes: first a header, then `left_` bytes of the message it announced.
   std::array<std::byte, 4096> input_{};

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -90,6 +91,7 @@ class TcpTransport final : public Transport {
     for (;;) {
       bool moved = link.write();
       if (!own.message->done) moved = link.read() || moved;
+      if (moved) others_may_go_on();
       if (own.message->done) return true;
       const std::string& reason = own.sends ? link.cut() : link.lost();
       if (!reason.empty()) throw TransportError(reason);
@@ -128,10 +130,14 @@ class TcpTransport final : public Transport {
  private:
   // How long a thread that waits looks again and again before it sleeps: to be woken takes as long.
   static constexpr double kSpinSeconds = 30e-6;
+  static constexpr std::chrono::microseconds kPatience{200};
 
   // While it lives a thread waits, with the lock. When it goes another one is to ask the system.
   struct Waiting {
-    explicit Waiting(TcpTransport& of) : transport(of) { ++transport.waiting_; }
+    explicit Waiting(TcpTransport& of) : transport(of) {
+      ++transport.waiting_;
+      if (transport.rest_asks_) transport.ring();  // it is this thread's turn
+    }
     ~Waiting() {
       --transport.waiting_;
       transport.changed_.notify_all();
@@ -149,7 +155,7 @@ class TcpTransport final : public Transport {
     TcpLink& link = links_[static_cast<size_t>(peer)];
     if (sends) {
       link.send(message);
-      link.write();
+      if (link.write()) others_may_go_on();
       leave_the_rest();
     } else {
       link.receive(message);  // which the other end hears of with what is sent or waited for next
@@ -171,23 +177,35 @@ class TcpTransport final : public Transport {
     if (asking_ && !asked_to_write_[index] && links_[index].has_output()) ring();
   }
 
+  // What this thread has moved may be what the one that asks the system waits for there, in vain.
+  void others_may_go_on() {
+    if (asking_) ring();
+    changed_.notify_all();
+  }
+
   bool has_output() const {
     return std::any_of(links_.begin(), links_.end(),
                        [](const TcpLink& link) { return link.has_output(); });
   }
 
+  bool rest_is_left() const { return waiting_ == 0 && !asking_ && has_output(); }
+
   void leave_the_rest() {
-    if (waiting_ == 0 && !asking_ && has_output()) left_over_.notify_one();
+    if (rest_is_left()) left_over_.notify_one();
   }
 
   void write_the_rest() {
     std::unique_lock lock(mutex_);
     while (!closing_) {
-      if (waiting_ == 0 && !asking_ && has_output()) {
-        ask(lock, false);
-      } else {
+      if (!rest_is_left()) {
         left_over_.wait(lock);
+        // Most ranks wait again at once; this thread would only be in their way.
+        left_over_.wait_for(lock, kPatience, [&] { return closing_; });
+        continue;
       }
+      rest_asks_ = true;
+      ask(lock, false);
+      rest_asks_ = false;
     }
   }
 
@@ -227,6 +245,7 @@ class TcpTransport final : public Transport {
   uint64_t nudges_ = 0;
   int waiting_ = 0;
   bool asking_ = false;
+  bool rest_asks_ = false;            // whether it is the thread below that does
   std::vector<bool> asked_to_write_;  // which links the thread that asks would write to
   std::vector<pollfd> polled_;
   std::vector<TcpLink*> polled_links_;
@@ -302,7 +321,12 @@ class Meeting {
                greeting.password.size(), " bytes of rank ", r, ", got ", password.size());
     std::memcpy(greeting.password.data(), password.data(), password.size());
     FileDescriptor& socket = sockets_[static_cast<size_t>(r)];
-    socket = connect_to(address, port, std::max(0.001, deadline_ - clock_seconds()));
+    // It listens as long as it lives, so who refuses is dead, which is soon known.
+    while (!socket.valid() && clock_seconds() < deadline_) {
+      socket = connect_to(address, port, std::min(kAttempt, deadline_ - clock_seconds()));
+      control_.check_joining();
+      if (!socket.valid()) usleep(20'000);
+    }
     if (!socket.valid() ||
         ::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
       throw CommunicationError(
@@ -329,7 +353,8 @@ class Meeting {
       std::vector<pollfd> look = {{listener, POLLIN, 0}};
       for (const Stranger& stranger : strangers)
         look.push_back({stranger.socket.get(), POLLIN, 0});
-      if (poll(look.data(), look.size(), static_cast<int>(std::min(left, 1.0) * 1000) + 1) <= 0)
+      control_.check_joining();
+      if (poll(look.data(), look.size(), static_cast<int>(std::min(left, 0.1) * 1000) + 1) <= 0)
         continue;
       for (size_t i = 0; i < strangers.size(); ++i) {
         if (look[i + 1].revents == 0) continue;
@@ -339,6 +364,9 @@ class Meeting {
       std::erase_if(strangers, [](const Stranger& stranger) { return !stranger.socket.valid(); });
       if (look[0].revents != 0) {
         FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+        // Other errors are those of a connection that broke before it was taken.
+        WEFT_CHECK(socket.valid() || (errno != EMFILE && errno != ENFILE && errno != ENOMEM),
+                   "join_tcp", "expected to take a connection, got: ", std::strerror(errno));
         if (socket.valid()) strangers.push_back({std::move(socket), {}, 0});
       }
     }
@@ -355,6 +383,8 @@ class Meeting {
     }
     sockets_[static_cast<size_t>(greeting.rank)] = std::move(socket);
   }
+
+  static constexpr double kAttempt = 5;  // seconds: the system has asked three times by then
 
   Control& control_;
   const int rank_;

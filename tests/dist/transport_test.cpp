@@ -1,13 +1,16 @@
 // What the communicators across hosts rely on, of each way to carry messages over TCP.
 #include "dist/detail/transport.h"
 
+#include "dist/detail/frame.h"
 #include "dist/detail/gloo_transport.h"
 #include "dist/detail/network.h"
+#include "dist/detail/tcp_link.h"
 #include "dist/detail/tcp_transport.h"
 #include "dist/tcp.h"
 #include "tests/support/processes.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -262,6 +265,179 @@ TEST_P(TcpMessages, ThatAreGivenUpLeaveTheConnectionWhole) {
         expect_same(dropped, std::vector<float>(20, -1));
         end.await(end.send(kOther, word));
       });
+}
+
+// ---- one connection ----
+
+using detail::TcpLink;
+using detail::TcpMessage;
+
+class TcpLinks : public testing::Test {
+ protected:
+  TcpLinks() {
+    int port = 0;
+    const auto listener = detail::listen_at("127.0.0.1", port, "test");
+    near_ = TcpLink(detail::connect_to("127.0.0.1", port, 5));
+    far_ = TcpLink(detail::FileDescriptor(accept(listener.get(), nullptr, nullptr)));
+  }
+  static std::shared_ptr<TcpMessage> message(uint64_t tag, std::vector<float>& values) {
+    return std::make_shared<TcpMessage>(TcpMessage{tag, reinterpret_cast<std::byte*>(values.data()),
+                                                   values.size() * sizeof(float)});
+  }
+  // Until a message is done or nothing has moved for a while.
+  void move(const std::shared_ptr<TcpMessage>& until) {
+    const double start = clock_seconds();
+    while (!until->done && clock_seconds() - start < 5) {
+      near_.write();
+      far_.write();
+      near_.read();
+      far_.read();
+    }
+  }
+  void move_some() {
+    for (int i = 0; i < 100; ++i) {
+      near_.write();
+      far_.write();
+      near_.read();
+      far_.read();
+      usleep(100);
+    }
+  }
+
+  TcpLink near_;
+  TcpLink far_;
+};
+
+TEST_F(TcpLinks, GiveTheOfferOfASendGivenUpToTheNext) {
+  std::vector<float> came(1);
+  std::vector<float> first = {1};
+  std::vector<float> second = {2};
+  const auto place = message(kTag, came);
+  far_.receive(place);
+  far_.write();
+  move_some();
+  const auto unwanted = message(kTag, first);
+  const auto wanted = message(kTag, second);
+  near_.send(unwanted);  // takes the offer
+  near_.send(wanted);    // waits for one
+  near_.give_up(unwanted);
+  move(place);
+  ASSERT_TRUE(place->done);
+  EXPECT_TRUE(wanted->done);
+  EXPECT_FALSE(unwanted->done);
+  EXPECT_EQ(came, second);
+}
+
+TEST_F(TcpLinks, ForgetTagsOfWhichNothingIsUnderWay) {
+  std::vector<float> came(3);
+  std::vector<float> sent = {1, 2, 3};
+  for (uint64_t tag = 0; tag < 100; ++tag) {
+    const auto place = message(tag, came);
+    const auto data = message(tag, sent);
+    far_.receive(place);
+    near_.send(data);
+    move(place);
+    ASSERT_TRUE(place->done && data->done);
+    const auto unwanted = message(tag, sent);
+    near_.send(unwanted);
+    near_.give_up(unwanted);
+  }
+  EXPECT_EQ(near_.busy_channels(), 0U);
+  EXPECT_EQ(far_.busy_channels(), 0U);
+}
+
+// What is not of this protocol, or not what was asked for.
+TEST_F(TcpLinks, AreLostWhereStrangeBytesCome) {
+  std::vector<float> sent = {1, 2, 3};
+  std::vector<float> came(1);
+  const auto place = message(kTag, came);
+  far_.receive(place);
+  move_some();
+  const auto data = message(kTag, sent);
+  near_.send(data);
+  move_some();
+  EXPECT_EQ(far_.lost(), "it sent what was not asked for");
+  EXPECT_FALSE(place->done);
+  EXPECT_EQ(came, std::vector<float>{0});
+}
+
+// ---- while ranks connect ----
+
+// By the number of the rank that dies when all have exchanged addresses, before it connects.
+class TcpMeeting : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Without, TcpMeeting, testing::Values(0, 1, 2));
+
+TEST_P(TcpMeeting, NoticesADeathAtOnce) {
+  const std::string job = test::fresh_job_name();
+  const int port = free_port("127.0.0.1");
+  const int dies = GetParam();
+  const auto outcomes = test::run_processes(
+      3,
+      [&](int rank) {
+        Control control({.job = job,
+                         .address = "127.0.0.1",
+                         .port = port,
+                         .rank = rank,
+                         .size = 3,
+                         .timeout_seconds = kTimeout});
+        if (rank == dies) {
+          const int own_port = free_port("127.0.0.1");  // where nobody listens
+          control.exchange(detail::Frame(0)
+                               .put(std::string_view("127.0.0.1"))
+                               .put(own_port)
+                               .put(std::string_view("sixteen letters."))
+                               .bytes());
+          _exit(7);
+        }
+        const double start = clock_seconds();
+        try {
+          (void)detail::make_tcp_transport(control, "", kTimeout);
+        } catch (const Error& error) {
+          return concat(
+              {clock_seconds() - start < kTimeout / 3 ? "soon: " : "late: ", error.what()});
+        }
+        return std::string("it went on");
+      },
+      {.seconds = 90});
+  for (int rank = 0; rank < 3; ++rank) {
+    const test::Outcome& outcome = outcomes[static_cast<size_t>(rank)];
+    if (rank == dies) {
+      EXPECT_EQ(outcome.code, 7);
+    } else {
+      EXPECT_THAT(outcome.text,
+                  testing::HasSubstr(concat({"soon: [join] expected 3 ranks of job '", job,
+                                             "', got no rank ", dies, ": it died (process "})))
+          << "rank " << rank;
+    }
+  }
+}
+
+// Rank 0 hears of it though it waits for the answer of another first.
+TEST(TcpMeetings, NoticeADeathWhileOthersAreSilent) {
+  const std::string job = test::fresh_job_name();
+  const int port = free_port("127.0.0.1");
+  const auto outcomes = test::run_processes(
+      3,
+      [&](int rank) {
+        Control control({.job = job,
+                         .address = "127.0.0.1",
+                         .port = port,
+                         .rank = rank,
+                         .size = 3,
+                         .timeout_seconds = kTimeout});
+        if (rank == 2) _exit(7);
+        if (rank == 1) usleep(3'000'000);
+        const double start = clock_seconds();
+        try {
+          (void)control.exchange("here");
+        } catch (const Error& error) {
+          return concat({clock_seconds() - start < 2 ? "soon: " : "late: ", error.what()});
+        }
+        return std::string("it went on");
+      },
+      {.seconds = 90});
+  for (const size_t rank : {0, 1})
+    EXPECT_THAT(outcomes[rank].text, testing::StartsWith("soon: [join] expected 3 ranks"));
 }
 
 }  // namespace
