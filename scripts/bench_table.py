@@ -37,6 +37,9 @@ TARGETS = {
     ("step", "resnet20", "resnet20_b8"): [("torch", "speed", 1.8)],
     ("step", "mlp", "mlp_ddp"): [("torch", "speed", 4.0)],
     ("step", "cnn", "cnn_ddp"): [("torch", "speed", 1.4)],
+    ("step", "cnn", "cnn_2_ranks"): [("weft_one_rank", "speed", 0.95)],
+    ("step", "gpt", "gpt_1_rank_ddp"): [("weft_single", "time", 1.01)],
+    ("step", "gpt", "gpt_1_rank_fsdp"): [("weft_single", "time", 1.01)],
     ("step", "gpt", "gpt_ddp"): [("torch", "speed", 1.15)],
     ("step", "gpt", "gpt_fsdp"): [("torch", "speed", 1.4), ("deepspeed", "speed", 1.4), ("weft_ddp", "time", 1.15)],
     ("step", "gpt", "gpt_zero1"): [("deepspeed", "speed", 1.25)],
@@ -45,6 +48,13 @@ TARGETS = {
     ("comm", "all_reduce_4096", "shm"): [("limit", "time", 1.0)],
     ("comm", "all_reduce_4194304", "shm"): [("openmpi", "speed", 3.0)],
     ("comm", "all_reduce_100000000", "shm"): [("openmpi", "speed", 3.0), ("memory", "speed", 0.70)],
+    ("comm", "reduce_scatter_4194304", "shm"): [("openmpi", "speed", 3.0)],
+    ("comm", "reduce_scatter_100000000", "shm"): [("openmpi", "speed", 3.0), ("memory", "speed", 0.70)],
+    ("comm", "all_gather_4194304", "shm"): [("openmpi", "speed", 3.0)],
+    ("comm", "all_gather_100000000", "shm"): [("openmpi", "speed", 3.0), ("memory", "speed", 0.70)],
+    ("comm", "all_reduce_1024", "shm_4_ranks"): [("torch", "speed", 2.0)],
+    ("comm", "all_reduce_4194304", "shm_4_ranks"): [("torch", "speed", 2.0)],
+    ("comm", "all_reduce_100000000", "shm_4_ranks"): [("torch", "speed", 2.0)],
     ("comm", "all_reduce_1024", "tcp"): [("torch", "speed", 2.0)],
     ("comm", "all_reduce_4194304", "tcp"): [("torch", "speed", 2.0)],
     ("comm", "all_reduce_100000000", "tcp"): [("torch", "speed", 1.2)],
@@ -67,9 +77,9 @@ OPTIMIZER_BYTES = {"sgd": 5 * 4, "adamw": 7 * 4}
 NORM_ELEMENTS = 16 * 256 * 56 * 56
 NORM_BYTES = {"f32": NORM_ELEMENTS * (10 * 4 + 3 / 8), "bf16": NORM_ELEMENTS * (10 * 2 + 3 / 8)}
 
-# Bytes of memory that an all-reduce in place between two ranks reads and writes for each of its bytes: either rank
-# reads and writes both their buffers, half of each.
-ALL_REDUCE_BYTES = 2 * 2
+# Bytes of memory that a collective in place between two ranks reads and writes for each of its bytes. Either rank
+# reads half of both their buffers, and writes it to both, or to its own; or it takes half from the other.
+COLLECTIVE_BYTES = {"all_reduce": 2 * 2, "reduce_scatter": 2 + 1, "all_gather": 2}
 
 # A load average past this means that something else was running.
 QUIET = 0.5
@@ -78,14 +88,18 @@ COLUMNS = ("case", "threads", "dtype", "weft", "torch", "libtorch", "against", "
 
 
 def read_lines(folder):
-    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, step, comm, optim, data."""
+    """{(workload, bench, case, threads, dtype): {tool: [(seconds, line)...]}}: op, step, comm, optim, data.
+
+    Threads are those of all ranks, so that two ranks of one thread meet one rank of two.
+    """
     found = {}
     for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
         workload, tool = path.name[: -len(".jsonl")].rsplit(".", 1)
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
                 row = json.loads(line)
-                key = (workload, row["bench"], row["case"], int(row["threads"]), row["dtype"])
+                threads = int(row["threads"]) * int(row.get("workers", 1))
+                key = (workload, row["bench"], row["case"], threads, row["dtype"])
                 seconds = float(row["median_seconds"])
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"bench_table: {path}:{number}: expected a line of `weft bench`, got {line!r} ({error})")
@@ -139,7 +153,8 @@ def table_rows(found, missing, parameters):
         if (bench, case) == ("op", "bn_add_relu") and dtype in NORM_BYTES and threads in rates:
             medians["memory"] = NORM_BYTES[dtype] / rates[threads]
         if bench == "comm" and 2 in rates:
-            medians["memory"] = ALL_REDUCE_BYTES * int(case.rsplit("_", 1)[1]) / rates[2]
+            collective, size = case.rsplit("_", 1)
+            medians["memory"] = COLLECTIVE_BYTES[collective] * int(size) / rates[2]
         if (bench, case) in LIMITS:
             medians["limit"] = LIMITS[bench, case]
         runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}
@@ -204,8 +219,8 @@ def report(folder, missing, parameters, load=0.0):
 
 
 def self_test():
-    def line(bench, case, threads, seconds, rate=1.0):
-        return json.dumps(dict(bench=bench, case=case, threads=threads, workers=1, dtype="f32",
+    def line(bench, case, threads, seconds, rate=1.0, workers=1):
+        return json.dumps(dict(bench=bench, case=case, threads=threads, workers=workers, dtype="f32",
                                median_seconds=seconds, rate=rate, unit="x")) + "\n"
 
     with tempfile.TemporaryDirectory() as name:
@@ -222,6 +237,8 @@ def self_test():
         (folder / "norm.weft.jsonl").write_text(line("op", "bn_add_relu", 2, 0.08))
         (folder / "norm.torch.jsonl").write_text(line("op", "bn_add_relu", 2, 0.4))
         (folder / "shm.weft.jsonl").write_text(line("comm", "all_reduce_4096", 1, 2e-6) + line("comm", "all_reduce_100000000", 1, 0.02))
+        (folder / "cnn_2_ranks.weft.jsonl").write_text(line("step", "cnn", 1, 0.1, workers=2))
+        (folder / "cnn_2_ranks.weft_one_rank.jsonl").write_text(line("step", "cnn", 2, 0.098))
         (folder / "shm.openmpi.jsonl").write_text(line("comm", "all_reduce_100000000", 1, 0.07))
         (folder / "gpt_fsdp.weft.jsonl").write_text(line("step", "gpt", 1, 1.0))
         (folder / "gpt_fsdp.weft_ddp.jsonl").write_text(line("step", "gpt", 1, 0.9))
@@ -248,6 +265,7 @@ def self_test():
         assert by_key["comm all_reduce_100000000 shm", "openmpi"][7:] == ["3.50", ">= 3.00 speed", "yes"], rows
         assert by_key["comm all_reduce_100000000 shm", "memory"][7:] == ["2.00", ">= 0.70 speed", "yes"], rows
         assert by_key["step gpt_fsdp", "weft_ddp"][7:] == ["1.11", "<= 1.15 time", "yes"], rows
+        assert by_key["step cnn_2_ranks", "weft_one_rank"][7:] == ["0.98", ">= 0.95 speed", "yes"], rows
         assert by_key["step gpt_zero2", "deepspeed"][9] == "not measured", rows
         assert by_key["data gather", "limit"][7:] == ["0.80", "<= 1.00 time", "yes"], rows
         assert rates == {2: 10e9}
@@ -258,7 +276,7 @@ def self_test():
         assert "no such product" in report(folder, [], 1)
         assert "prove nothing" not in report(folder, [], 1)
         assert "prove nothing" in report(folder, [], 1, load=2.0)
-        assert "Targets: 9 met, 3 missed" in report(folder, ["libtorch"], 25_000_000)
+        assert "Targets: 10 met, 3 missed" in report(folder, ["libtorch"], 25_000_000)
     print("bench_table: self-test passed")
 
 

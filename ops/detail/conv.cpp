@@ -3,6 +3,7 @@
 #include "core/profiler.h"
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/onednn.h"
+#include "ops/detail/tile_vector.h"
 
 #include <algorithm>
 
@@ -12,8 +13,8 @@ namespace {
 bool winograd_fits(const ConvShape& shape) {
   const std::array<int64_t, 2> ones{1, 1};
   return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{3, 3} &&
-         shape.stride == ones && shape.dilation == ones && shape.channels % 8 == 0 &&
-         shape.outputs % 8 == 0;
+         shape.stride == ones && shape.dilation == ones &&
+         shape.channels % tile::kLanes<float> == 0 && shape.outputs % tile::kLanes<float> == 0;
 }
 
 // Every one of the three computations has the forward's products.
@@ -31,12 +32,40 @@ bool is_product(const ConvShape& shape) {
          shape.padding == std::array<int64_t, 2>{0, 0};
 }
 
-// The sum over pixels goes through products of matrices, one a tap, where those are large enough to
-// pay for gathering the tap's pixels, and no other way is better.
+// Whether oneDNN's kernels use registers of 64 bytes. Ours do where the library was built for them.
+bool wide_registers() {
+  return onednn::supports(bf16);
+}
+
+// Winograd's transforms cost more than the products they save where there are few channels or, once
+// registers are wide and products fast, few windows.
+bool winograd_pays(const ConvShape& shape) {
+  if (!winograd_fits(shape)) return false;
+  const int64_t least = std::min(shape.channels, shape.outputs);
+  if (tile::kVectorBytes < 64) return least >= 16 && std::max(shape.channels, shape.outputs) >= 32;
+  const int64_t pixels = shape.images * shape.out[0] * shape.out[1];
+  return least >= 32 && pixels >= 512 &&
+         pixels * shape.channels * shape.outputs >= int64_t{1} << 23;
+}
+
+// As measured by tests/bench/conv_ways. Up to AVX2 our kernels are faster than oneDNN's; beyond it
+// where they save multiplications or share the work out better.
 ConvWay best_for_weights(const ConvShape& shape, DType dtype) {
-  constexpr int64_t kLeast = 256;
   const ConvWay best = conv_best(shape, dtype);
-  const bool large = shape.groups == 1 && std::min(shape.channels, shape.outputs) >= kLeast;
+  if (dtype == f32 && wide_registers()) {
+    if (tile::kVectorBytes < 64) return best;
+    const int64_t pixels = shape.images * shape.out[0] * shape.out[1];
+    const int64_t weights = shape.channels * shape.outputs;
+    if (best == ConvWay::winograd && weights > int64_t{256} * 256) return ConvWay::onednn;
+    if (is_product(shape) && pixels < 1024 && weights >= int64_t{512} * 1024) return ConvWay::gemm;
+    // Of a few channels oneDNN leaves most of a register empty.
+    const bool window = shape.groups == 1 && shape.kernel[0] * shape.kernel[1] >= 25;
+    if (window && shape.channels < 8 && shape.outputs >= 32) return ConvWay::direct;
+    return best;
+  }
+  // The sum over pixels goes through products of matrices, one a tap, where those are large enough
+  // to pay for gathering the tap's pixels, and no other way is better.
+  const bool large = shape.groups == 1 && std::min(shape.channels, shape.outputs) >= 256;
   return best == ConvWay::direct && large ? ConvWay::gemm : best;
 }
 
@@ -70,14 +99,11 @@ bool conv_can(ConvWay way, const ConvShape& shape, DType dtype) {
 
 ConvWay conv_best(const ConvShape& shape, DType dtype) {
   if (dtype != f32 && dtype != f64) return ConvWay::onednn;
-  // oneDNN's f32 kernels use registers of 64 bytes where there are any, ours 32; up to AVX2 ours
-  // are faster.
-  if (dtype == f32 && onednn::supports(bf16)) return ConvWay::onednn;
+  if (dtype == f32 && wide_registers()) {
+    return tile::kVectorBytes == 64 && winograd_pays(shape) ? ConvWay::winograd : ConvWay::onednn;
+  }
   if (shape.depthwise()) return ConvWay::depthwise;
-  // Below this the transforms cost more than the products they save.
-  const bool pays = std::min(shape.channels, shape.outputs) >= 16 &&
-                    std::max(shape.channels, shape.outputs) >= 32;
-  if (dtype == f32 && pays && winograd_fits(shape)) return ConvWay::winograd;
+  if (dtype == f32 && winograd_pays(shape)) return ConvWay::winograd;
   if (is_product(shape)) return ConvWay::gemm;
   return ConvWay::direct;
 }

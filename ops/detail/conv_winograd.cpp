@@ -16,13 +16,15 @@
 namespace weft::detail::conv {
 namespace {
 
-using V = Packet<float>;
+using V = tile::Vector<float>;
 constexpr int64_t kPlanes = 16;
-constexpr int64_t kTiles = 48;        // of a slab: its planes stay in the second-level cache
-constexpr int64_t kTilesAtMost = 96;  // where one row of tiles has more
-constexpr int64_t kSkew = 16;         // floats that keep the planes off the same cache sets
-constexpr int64_t kOutputRun = 64;    // channels of a weight gradient that one thread sums
-constexpr int64_t kLane = kLanes<float>;
+// Registers of 64 bytes come with second-level caches of 1 MiB and more, others with half of that.
+constexpr int64_t kLarge = tile::kVectorBytes == 64 ? 2 : 1;
+constexpr int64_t kTiles = 48 * kLarge;        // of a slab: its planes stay in that cache
+constexpr int64_t kTilesAtMost = 96 * kLarge;  // where one row of tiles has more
+constexpr int64_t kSkew = 16;                // floats that keep the planes off the same cache sets
+constexpr int64_t kOutputRun = 64 * kLarge;  // channels of a weight gradient that one thread sums
+constexpr int64_t kLane = kTileLanes<float>;
 
 // Bᵀ applied to a column of four values: 1 0 -1 0 / 0 1 1 0 / 0 -1 1 0 / 0 1 0 -1.
 inline void input_transform(V a, V b, V c, V d, V* out) {
@@ -167,7 +169,7 @@ Tensor transformed_filters(const float* weight, int64_t target_stride, int64_t s
       const int64_t width = std::min(kPanel<float>, targets - first);
       for (int64_t s = 0; s < sources; ++s) {
         for (int64_t k = 0; k < width; k += kLane) {
-          alignas(32) float taps[9][kLane];
+          alignas(tile::kVectorBytes) float taps[9][kLane];
           for (int64_t tap = 0; tap < 9; ++tap) {
             const int64_t at = flip ? 8 - tap : tap;
             const float* from = weight + (first + k) * target_stride + s * source_stride +
@@ -198,7 +200,7 @@ Tensor transformed_filters(const float* weight, int64_t target_stride, int64_t s
 void multiply_planes(const float* planes, int64_t stride, int64_t tiles, int64_t sources,
                      const float* filters, int64_t targets, float* products,
                      int64_t product_stride) {
-  alignas(32) static constexpr float kZeros[kPanel<float>] = {};
+  alignas(tile::kVectorBytes) static constexpr float kZeros[kPanel<float>] = {};
   static constexpr int64_t kStart = 0;
   const Segments run{&kStart, 1, sources};
   const int64_t parts = tile_parts(tiles);
@@ -207,7 +209,7 @@ void multiply_planes(const float* planes, int64_t stride, int64_t tiles, int64_t
   for (int64_t i = 0; i < kPlanes; ++i) {
     for (int64_t k = 0; k < targets; k += kPanel<float>) {
       const int64_t valid = std::min(kPanel<float>, targets - k);
-      const PixelTile<float>* kernels = kPixelTiles<float>[valid > kLane ? 1 : 0];
+      const auto& kernels = kPixelTiles<float>[valid > kLane ? 1 : 0];
       const float* panel = filters + (i * targets + k) * sources;
       for (int64_t p = 0; p < parts; ++p) {
         const int64_t first = tile_begin(tiles, p, parts);
@@ -216,7 +218,7 @@ void multiply_planes(const float* planes, int64_t stride, int64_t tiles, int64_t
           from[static_cast<size_t>(m)] = planes + i * stride + (first + m) * sources;
           to[static_cast<size_t>(m)] = products + i * product_stride + (first + m) * targets + k;
         }
-        kernels[number - 1](from.data(), run, panel, kZeros, to.data(), valid);
+        kernels[static_cast<size_t>(number - 1)](from.data(), run, panel, kZeros, to.data(), valid);
       }
     }
   }
@@ -313,14 +315,15 @@ void add_products(const float* planes, int64_t stride, const float* gradients,
   std::array<const float*, kTileRows> from;
   for (int64_t i = 0; i < kPlanes; ++i) {
     for (int64_t k = 0; k < outputs; k += kPanel<float>) {
-      const TapTile<float>* kernels = kTapTiles<float>[outputs - k > kLane ? 1 : 0];
+      const auto& kernels = kTapTiles<float, true>[outputs - k > kLane ? 1 : 0];
       for (int64_t p = 0; p < parts; ++p) {
         const int64_t first = tile_begin(sources, p, parts);
         const int64_t number = tile_begin(sources, p + 1, parts) - first;
         for (int64_t m = 0; m < number; ++m)
           from[static_cast<size_t>(m)] = planes + i * stride + first + m;
-        kernels[number - 1](from.data(), rows, gradients + i * gradient_stride + k,
-                            sums + (i * sources + first) * pitch + k, pitch);
+        kernels[static_cast<size_t>(number - 1)](from.data(), rows,
+                                                 gradients + i * gradient_stride + k,
+                                                 sums + (i * sources + first) * pitch + k, pitch);
       }
     }
   }

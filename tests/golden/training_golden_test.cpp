@@ -66,7 +66,7 @@ TEST_P(TrainingGolden, LossesAgreeWithPyTorch) {
   } else {
     optimizer = std::make_unique<optim::AdamW>(
         model->parameters(),
-        optim::AdamOptions{.lr = model_name == "mlp" ? 1e-3 : 1e-4, .weight_decay = 0.01});
+        optim::AdamOptions{.lr = model_name == "mlp" ? 1e-3 : 5e-5, .weight_decay = 0.01});
   }
   const Tensor expected = test::golden_tensor(kTrainingFile, name);
   ASSERT_TRUE(expected.defined());
