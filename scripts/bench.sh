@@ -70,9 +70,9 @@ once() {
     openmpi) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "$mpi_peer" "$@" \
       --json "$results/line" >/dev/null || status=$? ;;
     # Weft in another way, for what a strategy or a second rank costs.
-    weft_ddp) "$weft" bench "${@/fsdp/ddp}" --json "$results/line" >/dev/null || status=$? ;;
-    weft_single) "$weft" bench "$@" --strategy single --json "$results/line" >/dev/null || status=$? ;;
-    weft_one_rank) "$weft" bench "$@" --workers 1 --threads 2 --json "$results/line" >/dev/null || status=$? ;;
+    weft_ddp) instead "--strategy ddp" "$@" ;;
+    weft_single) instead "--strategy single" "$@" ;;
+    weft_one_rank) instead "--workers 1 --threads 2" "$@" ;;
     libtorch) "$libtorch" "$@" --json "$results/line" >/dev/null || status=$? ;;
     onednn) "$onednn" "$@" --json "$results/line" >/dev/null || status=$? ;;
     stream) "$stream" "$@" --json "$results/line" >/dev/null || status=$? ;;
@@ -82,6 +82,20 @@ once() {
   fi
   [ ! -f "$results/line" ] || cat "$results/line" >>"$file"
   rm -f "$results/line"
+}
+
+# instead "--FLAG VALUE..." ARGUMENT...: weft, with these values in place of the arguments' own.
+instead() {
+  local values i j
+  read -ra values <<<"$1"
+  shift
+  local changed=("$@")
+  for ((i = 0; i + 1 < ${#changed[@]}; i++)); do
+    for ((j = 0; j < ${#values[@]}; j += 2)); do
+      [ "${changed[i]}" != "${values[j]}" ] || changed[i + 1]=${values[j + 1]}
+    done
+  done
+  "$weft" bench "${changed[@]}" --json "$results/line" >/dev/null || status=$?
 }
 
 # interleaved WORKLOAD ARGUMENT...: weft and PyTorch in both its forms.
@@ -143,7 +157,8 @@ for group in "${groups[@]}"; do
       fi
       ranks="weft${torch_python:+ torch_ranks}"
       two=(--workers 2 --threads 1)
-      gpt=(--model gpt --untied --global-batch 16 --optimizer adamw "${two[@]}")
+      gpt_alone=(--model gpt --untied --global-batch 16 --optimizer adamw)
+      gpt=("${gpt_alone[@]}" "${two[@]}")
       once stream stream stream --threads 2
       in_turn "weft${mpi_peer:+ openmpi}" shm comm --backend shm --workers 2 --bytes 1024,4096,4194304,100000000
       for op in reduce_scatter all_gather; do
@@ -154,14 +169,14 @@ for group in "${groups[@]}"; do
       in_turn "$ranks" tcp comm --backend tcp --workers 2 --bytes 1024,4194304,100000000
       in_turn "$ranks" mlp_ddp step --model mlp --global-batch 64 --strategy ddp "${two[@]}"
       in_turn "$ranks" cnn_ddp step --model cnn --global-batch 128 --strategy ddp "${two[@]}"
-      in_turn "weft weft_one_rank" cnn_2_ranks step --model cnn --global-batch 128 "${two[@]}"
+      in_turn "weft weft_one_rank" cnn_2_ranks step --model cnn --global-batch 128 --strategy ddp "${two[@]}"
       in_turn "$ranks" gpt_ddp step "${gpt[@]}" --strategy ddp
       in_turn "weft weft_ddp${torch_python:+ torch_ranks deepspeed}" gpt_fsdp step "${gpt[@]}" --strategy fsdp
       for strategy in zero1 zero2; do
         in_turn "weft${torch_python:+ deepspeed}" "gpt_$strategy" step "${gpt[@]}" --strategy "$strategy"
       done
       for strategy in ddp fsdp; do
-        in_turn "weft weft_single" "gpt_1_rank_$strategy" step "${gpt[@]}" --workers 1 --threads 2 --strategy "$strategy"
+        in_turn "weft weft_single" "gpt_1_rank_$strategy" step "${gpt_alone[@]}" --workers 1 --threads 2 --strategy "$strategy"
       done
       ;;
     optim)

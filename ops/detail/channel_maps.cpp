@@ -101,9 +101,7 @@ inline V gated(const S* g, const uint8_t* row_bits, int64_t c) {
 template <bool Stream, class V, bool Gated, class S>
 inline void copy_gated(S* to, const S* g, const uint8_t* row_bits, int64_t c) {
   if constexpr (Gated && sizeof(S) == 2 && !std::is_arithmetic_v<V>) {
-    const HalfLanes lane = {1, 2, 4, 8, 16, 32, 64, 128};
-    const auto cut = (broadcast<HalfLanes>(row_bits[c / kLanes<float>]) & lane) != 0;
-    store_halves<Stream>(to + c, cut ? HalfLanes{} : load<HalfLanes>(g + c));
+    store_halves<Stream>(to + c, clear_halves(row_bits, c, load<HalfLanes>(g + c)));
   } else {
     store_wide<Stream>(to + c, gated<V, Gated>(g, row_bits, c));
   }

@@ -3,7 +3,7 @@
 #include "core/profiler.h"
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/onednn.h"
-#include "ops/detail/tile_vector.h"
+#include "ops/detail/packet_value.h"
 
 #include <algorithm>
 
@@ -14,7 +14,8 @@ bool winograd_fits(const ConvShape& shape) {
   const std::array<int64_t, 2> ones{1, 1};
   return shape.groups == 1 && shape.kernel == std::array<int64_t, 2>{3, 3} &&
          shape.stride == ones && shape.dilation == ones &&
-         shape.channels % tile::kLanes<float> == 0 && shape.outputs % tile::kLanes<float> == 0;
+         shape.channels % functors::kLanes<float> == 0 &&
+         shape.outputs % functors::kLanes<float> == 0;
 }
 
 // Every one of the three computations has the forward's products.
@@ -37,31 +38,29 @@ bool wide_registers() {
   return onednn::supports(bf16);
 }
 
-// Winograd's transforms cost more than the products they save where there are few channels or, once
-// registers are wide and products fast, few windows.
+// Winograd's transforms cost more than the products they save where there are few channels.
 bool winograd_pays(const ConvShape& shape) {
-  if (!winograd_fits(shape)) return false;
-  const int64_t least = std::min(shape.channels, shape.outputs);
-  if (tile::kVectorBytes < 64) return least >= 16 && std::max(shape.channels, shape.outputs) >= 32;
-  const int64_t pixels = shape.images * shape.out[0] * shape.out[1];
-  return least >= 32 && pixels >= 512 &&
-         pixels * shape.channels * shape.outputs >= int64_t{1} << 23;
+  constexpr int64_t kFewest = functors::kPacketBytes == 64 ? 32 : 16;
+  return winograd_fits(shape) && std::min(shape.channels, shape.outputs) >= kFewest &&
+         std::max(shape.channels, shape.outputs) >= 32;
 }
 
 // As measured by tests/bench/conv_ways. Up to AVX2 our kernels are faster than oneDNN's; beyond it
 // where they save multiplications or share the work out better.
 ConvWay best_for_weights(const ConvShape& shape, DType dtype) {
   const ConvWay best = conv_best(shape, dtype);
+  const int64_t pixels = shape.images * shape.out[0] * shape.out[1];
+  const int64_t weights = shape.channels * shape.outputs;
   if (dtype == f32 && wide_registers()) {
-    if (tile::kVectorBytes < 64) return best;
-    const int64_t pixels = shape.images * shape.out[0] * shape.out[1];
-    const int64_t weights = shape.channels * shape.outputs;
-    if (best == ConvWay::winograd && weights > int64_t{256} * 256) return ConvWay::onednn;
+    if (functors::kPacketBytes < 64) return best;
+    if (best == ConvWay::winograd) {
+      const bool pays = weights <= int64_t{256} * 256 && pixels * weights >= int64_t{1} << 23;
+      return pays ? best : ConvWay::onednn;
+    }
     if (is_product(shape) && pixels < 1024 && weights >= int64_t{512} * 1024) return ConvWay::gemm;
     // Of a few channels oneDNN leaves most of a register empty.
     const bool window = shape.groups == 1 && shape.kernel[0] * shape.kernel[1] >= 25;
-    if (window && shape.channels < 8 && shape.outputs >= 32) return ConvWay::direct;
-    return best;
+    return window && shape.channels < 8 && shape.outputs >= 32 ? ConvWay::direct : best;
   }
   // The sum over pixels goes through products of matrices, one a tap, where those are large enough
   // to pay for gathering the tap's pixels, and no other way is better.
@@ -100,7 +99,8 @@ bool conv_can(ConvWay way, const ConvShape& shape, DType dtype) {
 ConvWay conv_best(const ConvShape& shape, DType dtype) {
   if (dtype != f32 && dtype != f64) return ConvWay::onednn;
   if (dtype == f32 && wide_registers()) {
-    return tile::kVectorBytes == 64 && winograd_pays(shape) ? ConvWay::winograd : ConvWay::onednn;
+    return functors::kPacketBytes == 64 && winograd_pays(shape) ? ConvWay::winograd
+                                                                : ConvWay::onednn;
   }
   if (shape.depthwise()) return ConvWay::depthwise;
   if (dtype == f32 && winograd_pays(shape)) return ConvWay::winograd;
@@ -152,8 +152,11 @@ void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& w
 
 void conv_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
                            const Tensor& dw, const Tensor& db, ConvWay way) {
-  profile_conv(shape, x.dtype());
   const bool wide = x.dtype() == f64;
+  const bool narrow = size_of(x.dtype()) == 2;
+  if (way == ConvWay::best && narrow && is_product(shape))
+    return conv::narrow_product_weights(shape, x, g, dw, db);  // the product counts as its own work
+  profile_conv(shape, x.dtype());
   if (way == ConvWay::best) way = best_for_weights(shape, x.dtype());
   switch (resolve(way, shape, x.dtype())) {
     case ConvWay::gemm:

@@ -38,7 +38,7 @@ void pack(const WeightView<T>& weight, int64_t targets, int64_t sources, const C
                  for (int64_t p = begin; p < end; ++p) {
                    const int64_t first = p * kPanel<T>;
                    const int64_t valid = std::min(kPanel<T>, targets - first);
-                   const int64_t width = round_up(valid, kTileLanes<T>);
+                   const int64_t width = round_up(valid, kLanes<T>);
                    T* to = out + first * taps;
                    for (const int64_t row : rows.weights) {
                      for (const int64_t column : columns.weights) {
@@ -124,7 +124,7 @@ void correlate(const ConvImages<const T>& source, const ConvImages<T>& target, c
       const int64_t parts = tile_parts(all);
       for (int64_t k = 0; k < target.count; k += kPanel<T>) {
         const int64_t valid = std::min(kPanel<T>, target.count - k);
-        const auto& tiles = kPixelTiles<T>[valid > kTileLanes<T> ? 1 : 0];
+        const auto& tiles = kPixelTiles<T>[valid > kLanes<T> ? 1 : 0];
         for (int64_t p = 0; p < parts; ++p) {
           const int64_t first = tile_begin(all, p, parts);
           const int64_t number = tile_begin(all, p + 1, parts) - first;
@@ -149,9 +149,9 @@ void sum_slabs(const ConvImages<const T>& source, const ConvImages<const T>& gra
   SlabReader<T> reader(source, rows, columns, slab);
   std::vector<const T*> tap_at(static_cast<size_t>(taps));
   const int64_t rest =
-      outputs % kTileLanes<T>;  // channels that do not fill a vector are copied to where they do
+      outputs % kLanes<T>;  // channels that do not fill a vector are copied to where they do
   const int64_t padded_from = outputs - outputs % kPanel<T>;
-  const int64_t padded_width = round_up(outputs - padded_from, kTileLanes<T>);
+  const int64_t padded_width = round_up(outputs - padded_from, kLanes<T>);
   std::vector<T> padded(rest == 0 ? 0 : static_cast<size_t>(slab * columns.outputs * padded_width),
                         T(0));
   for (int64_t s = begin; s < end; ++s) {
@@ -179,7 +179,7 @@ void sum_slabs(const ConvImages<const T>& source, const ConvImages<const T>& gra
     for (int64_t k = 0; k < outputs; k += kPanel<T>) {
       const int64_t valid = std::min(kPanel<T>, outputs - k);
       const bool copied = rest != 0 && k == padded_from;
-      const auto& tiles = kTapTiles<T, false>[valid > kTileLanes<T> ? 1 : 0];
+      const auto& tiles = kTapTiles<T, false>[valid > kLanes<T> ? 1 : 0];
       const PixelRows pixels{windows.row, count, columns.outputs, columns.in_step * windows.pixel,
                              copied ? padded_width : gradient.channels};
       for (int64_t p = 0; p < parts; ++p) {
@@ -215,7 +215,7 @@ void direct_forward(const ConvShape& shape, const Tensor& x, const Tensor& weigh
   const int64_t targets = shape.group_outputs();
   const int64_t taps = rows.taps() * columns.taps() * sources;
   ++copy_counts().weights;
-  const Tensor panels = empty({taps * round_up(targets, kTileLanes<T>)}, {.dtype = dtype_of<T>});
+  const Tensor panels = empty({taps * round_up(targets, kLanes<T>)}, {.dtype = dtype_of<T>});
   const Strides& strides = weight.strides();
   for (int64_t g = 0; g < shape.groups; ++g) {
     const WeightView<T> view{weight.data<T>() + g * targets * strides[0], strides[0], strides[1],
@@ -235,8 +235,7 @@ void direct_backward_data(const ConvShape& shape, const Tensor& g, const Tensor&
                           const Tensor& bias, const Tensor& dx) {
   const int64_t sources = shape.group_outputs();
   const int64_t targets = shape.group_channels();
-  const int64_t most =
-      shape.kernel[0] * shape.kernel[1] * sources * round_up(targets, kTileLanes<T>);
+  const int64_t most = shape.kernel[0] * shape.kernel[1] * sources * round_up(targets, kLanes<T>);
   ++copy_counts().weights;
   const Tensor panels = empty({most}, {.dtype = dtype_of<T>});
   const Strides& strides = weight.strides();
@@ -268,7 +267,7 @@ void direct_backward_weights(const ConvShape& shape, const Tensor& x, const Tens
   const int64_t taps = rows.taps() * columns.taps() * sources;
   const int64_t all_rows = shape.images * rows.outputs;
   const int64_t slab = std::min(all_rows, slab_rows(rows, columns, sources, sizeof(T), kWindows));
-  const int64_t pitch = round_up(targets, kTileLanes<T>);
+  const int64_t pitch = round_up(targets, kLanes<T>);
   const int64_t elements = (taps + 1) * pitch;
   const SumBlocks blocks((all_rows + slab - 1) / slab, elements);
   const int64_t runs = (targets + kOutputRun - 1) / kOutputRun;
@@ -289,7 +288,7 @@ void direct_backward_weights(const ConvShape& shape, const Tensor& x, const Tens
                      const int64_t count = std::min(kOutputRun, targets - first);
                      T* sums = partial.data<T>() + block * elements + first;
                      for (int64_t row = 0; row <= taps; ++row)
-                       std::fill_n(sums + row * pitch, round_up(count, kTileLanes<T>), T(0));
+                       std::fill_n(sums + row * pitch, round_up(count, kLanes<T>), T(0));
                      sum_slabs(source, gradient, rows, columns, slab, blocks.begin(block),
                                blocks.begin(block + 1), first, count, sums, pitch);
                    }

@@ -6,6 +6,8 @@
 #include "ops/detail/copies.h"
 #include "ops/detail/gemm.h"
 #include "ops/detail/images.h"
+#include "ops/detail/wide_lanes.h"
+#include "ops/reduce.h"
 
 #include <algorithm>
 #include <array>
@@ -266,6 +268,24 @@ void gemm_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor
                        dw.data<T>() + tap.row * s[2] + tap.column * s[3], s[0], s[1]);
   }
   if (db.defined()) sum_rows<T>(g, pixels_of(shape), shape.outputs, db);
+}
+
+void narrow_product_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
+                            const Tensor& dw, const Tensor& db) {
+  const int64_t pixels = pixels_of(shape);
+  const std::vector<Tap> taps = taps_of(shape);
+  Tensor seen = x;
+  if (!sees_all(shape, taps[0])) {
+    seen = empty({pixels, shape.channels}, x.options());
+    dispatch_elements(x.dtype(), [&]<class S>() { seen_pixels<S>(shape, taps[0], x, seen); });
+  }
+  const NoGrad no_grad;
+  const Tensor rows = alias(g, {pixels, shape.outputs}, {shape.outputs, 1});
+  const Tensor turned = alias(g, {shape.outputs, pixels}, {1, shape.outputs});
+  const Tensor product = empty({shape.outputs, shape.channels}, dw.options());
+  multiply("conv", product, turned, alias(seen, {pixels, shape.channels}, {shape.channels, 1}));
+  copy_(alias(dw, {shape.outputs, shape.channels}, {dw.strides()[0], dw.strides()[1]}), product);
+  if (db.defined()) copy_(db, sum(rows, {0}));
 }
 
 #define WEFT_INSTANTIATE(T)                                                                    \

@@ -4,18 +4,15 @@
 #pragma once
 
 #include "ops/detail/lanes.h"
-#include "ops/detail/tile_vector.h"
 
 #include <array>
 
 namespace weft::detail::conv {
 
-inline constexpr int kTileRows = tile::kVectorBytes == 64 ? 12 : 6;
+inline constexpr int kTileRows = functors::kPacketBytes == 64 ? 12 : 6;
 inline constexpr int kTileWide = 2;
 template <class T>
-inline constexpr int64_t kTileLanes = tile::kLanes<T>;
-template <class T>
-inline constexpr int64_t kPanel = kTileWide* kTileLanes<T>;  // channels of a whole panel
+inline constexpr int64_t kPanel = kTileWide* kLanes<T>;  // channels of a whole panel
 
 // A count of `items` as near-equal parts of at most kTileRows: 7 is 4 + 3 rather than 6 + 1.
 inline int64_t tile_parts(int64_t items) {
@@ -37,13 +34,13 @@ struct Segments {
 template <class T, int Rows, int Wide>
 void pixel_tile(const T* const* x, const Segments& segments, const T* weights, const T* bias,
                 T* const* y, int64_t columns) {
-  using V = tile::Vector<T>;
+  using V = Packet<T>;
   V sums[Rows][Wide];
 #pragma GCC unroll 12
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
     for (int v = 0; v < Wide; ++v)
-      sums[m][v] = load<V>(bias + v * kTileLanes<T>);
+      sums[m][v] = load<V>(bias + v * kLanes<T>);
   }
   for (int64_t s = 0; s < segments.count; ++s) {
     const T* from[Rows];
@@ -51,26 +48,26 @@ void pixel_tile(const T* const* x, const Segments& segments, const T* weights, c
     for (int m = 0; m < Rows; ++m)
       from[m] = x[m] + segments.segment[s];
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < segments.length; ++i, weights += Wide * kTileLanes<T>) {
+    for (int64_t i = 0; i < segments.length; ++i, weights += Wide * kLanes<T>) {
       V right[Wide];
 #pragma GCC unroll 2
       for (int v = 0; v < Wide; ++v)
-        right[v] = load<V>(weights + v * kTileLanes<T>);
+        right[v] = load<V>(weights + v * kLanes<T>);
 #pragma GCC unroll 12
       for (int m = 0; m < Rows; ++m) {
         const V left = broadcast<V>(from[m][i]);
 #pragma GCC unroll 2
         for (int v = 0; v < Wide; ++v)
-          sums[m][v] = tile::fma(left, right[v], sums[m][v]);
+          sums[m][v] = fma(left, right[v], sums[m][v]);
       }
     }
   }
-  if (columns == Wide * kTileLanes<T>) {
+  if (columns == Wide * kLanes<T>) {
 #pragma GCC unroll 12
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
       for (int v = 0; v < Wide; ++v)
-        store(y[m] + v * kTileLanes<T>, sums[m][v]);
+        store(y[m] + v * kLanes<T>, sums[m][v]);
     }
     return;
   }
@@ -94,13 +91,13 @@ struct PixelRows {
 // apart. `Together`: x[m] is x[0] + m, and one register holds what Rows would.
 template <class T, int Rows, int Wide, bool Together>
 void tap_tile(const T* const* x, const PixelRows& pixels, const T* g, T* sums, int64_t pitch) {
-  using V = tile::Vector<T>;
+  using V = Packet<T>;
   V tile[Rows][Wide];
 #pragma GCC unroll 12
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
     for (int v = 0; v < Wide; ++v)
-      tile[m][v] = load<V>(sums + m * pitch + v * kTileLanes<T>);
+      tile[m][v] = load<V>(sums + m * pitch + v * kLanes<T>);
   }
   for (int64_t r = 0; r < pixels.rows; ++r) {
     const T* from[Together ? 1 : Rows];
@@ -112,13 +109,13 @@ void tap_tile(const T* const* x, const PixelRows& pixels, const T* g, T* sums, i
       V right[Wide];
 #pragma GCC unroll 2
       for (int v = 0; v < Wide; ++v)
-        right[v] = load<V>(g + v * kTileLanes<T>);
+        right[v] = load<V>(g + v * kLanes<T>);
 #pragma GCC unroll 12
       for (int m = 0; m < Rows; ++m) {
         const V left = broadcast<V>(Together ? from[0][at + m] : from[m][at]);
 #pragma GCC unroll 2
         for (int v = 0; v < Wide; ++v)
-          tile[m][v] = tile::fma(left, right[v], tile[m][v]);
+          tile[m][v] = fma(left, right[v], tile[m][v]);
       }
     }
   }
@@ -126,7 +123,7 @@ void tap_tile(const T* const* x, const PixelRows& pixels, const T* g, T* sums, i
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 2
     for (int v = 0; v < Wide; ++v)
-      store(sums + m * pitch + v * kTileLanes<T>, tile[m][v]);
+      store(sums + m * pitch + v * kLanes<T>, tile[m][v]);
   }
 }
 

@@ -16,15 +16,15 @@
 namespace weft::detail::conv {
 namespace {
 
-using V = tile::Vector<float>;
+using V = Packet<float>;
 constexpr int64_t kPlanes = 16;
 // Registers of 64 bytes come with second-level caches of 1 MiB and more, others with half of that.
-constexpr int64_t kLarge = tile::kVectorBytes == 64 ? 2 : 1;
+constexpr int64_t kLarge = functors::kPacketBytes == 64 ? 2 : 1;
 constexpr int64_t kTiles = 48 * kLarge;        // of a slab: its planes stay in that cache
 constexpr int64_t kTilesAtMost = 96 * kLarge;  // where one row of tiles has more
 constexpr int64_t kSkew = 16;                // floats that keep the planes off the same cache sets
 constexpr int64_t kOutputRun = 64 * kLarge;  // channels of a weight gradient that one thread sums
-constexpr int64_t kLane = kTileLanes<float>;
+constexpr int64_t kLane = kLanes<float>;
 
 // Bᵀ applied to a column of four values: 1 0 -1 0 / 0 1 1 0 / 0 -1 1 0 / 0 1 0 -1.
 inline void input_transform(V a, V b, V c, V d, V* out) {
@@ -169,7 +169,7 @@ Tensor transformed_filters(const float* weight, int64_t target_stride, int64_t s
       const int64_t width = std::min(kPanel<float>, targets - first);
       for (int64_t s = 0; s < sources; ++s) {
         for (int64_t k = 0; k < width; k += kLane) {
-          alignas(tile::kVectorBytes) float taps[9][kLane];
+          alignas(functors::kPacketBytes) float taps[9][kLane];
           for (int64_t tap = 0; tap < 9; ++tap) {
             const int64_t at = flip ? 8 - tap : tap;
             const float* from = weight + (first + k) * target_stride + s * source_stride +
@@ -200,7 +200,7 @@ Tensor transformed_filters(const float* weight, int64_t target_stride, int64_t s
 void multiply_planes(const float* planes, int64_t stride, int64_t tiles, int64_t sources,
                      const float* filters, int64_t targets, float* products,
                      int64_t product_stride) {
-  alignas(tile::kVectorBytes) static constexpr float kZeros[kPanel<float>] = {};
+  alignas(functors::kPacketBytes) static constexpr float kZeros[kPanel<float>] = {};
   static constexpr int64_t kStart = 0;
   const Segments run{&kStart, 1, sources};
   const int64_t parts = tile_parts(tiles);

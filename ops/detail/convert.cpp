@@ -1,10 +1,9 @@
 #include "ops/detail/convert.h"
 
+#include "ops/detail/wide_lanes.h"
+
 #include <algorithm>
 #include <cstring>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace weft::detail {
 namespace {
@@ -31,32 +30,10 @@ inline D narrow(T value) {
   }
 }
 
-// Eight at a time by the processor's own conversions where it has them; the scalar code gives the
-// same bits.
-int64_t widen_f16_fast([[maybe_unused]] float* out, [[maybe_unused]] const Float16* in,
-                       [[maybe_unused]] int64_t count) {
-  int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(out + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  }
-#endif
-  return i;
-}
-
-int64_t narrow_f16_fast([[maybe_unused]] Float16* out, [[maybe_unused]] const float* in,
-                        [[maybe_unused]] int64_t count) {
-  int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    const __m128i half =
-        _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), half);
-  }
-#endif
-  return i;
-}
+// Runs of these are converted by whole registers, with the bits that single numbers give.
+template <class S, class T>
+inline constexpr bool by_lanes = std::is_same_v<T, float> &&
+                                 (std::is_same_v<S, BFloat16> || std::is_same_v<S, Float16>);
 
 }  // namespace
 
@@ -72,11 +49,10 @@ void load_run(T* out, const std::byte* from, DType dtype, int64_t stride, int64_
     }
     if constexpr (std::is_same_v<S, T>) {
       std::memcpy(out, in, static_cast<size_t>(count) * sizeof(T));
+    } else if constexpr (by_lanes<S, T>) {
+      for_lanes<float>(count, [&]<class V>(int64_t i) { store(out + i, load_wide<V>(in + i)); });
     } else {
-      int64_t i = 0;
-      if constexpr (std::is_same_v<S, Float16> && std::is_same_v<T, float>)
-        i = widen_f16_fast(out, in, count);
-      for (; i < count; ++i)
+      for (int64_t i = 0; i < count; ++i)
         out[i] = widen<T>(in[i]);
     }
   });
@@ -93,11 +69,10 @@ void store_run(std::byte* to, DType dtype, int64_t stride, const T* in, int64_t 
     }
     if constexpr (std::is_same_v<D, T>) {
       std::memcpy(out, in, static_cast<size_t>(count) * sizeof(T));
+    } else if constexpr (by_lanes<D, T>) {
+      for_lanes<float>(count, [&]<class V>(int64_t i) { store_wide(out + i, load<V>(in + i)); });
     } else {
-      int64_t i = 0;
-      if constexpr (std::is_same_v<D, Float16> && std::is_same_v<T, float>)
-        i = narrow_f16_fast(out, in, count);
-      for (; i < count; ++i)
+      for (int64_t i = 0; i < count; ++i)
         out[i] = narrow<D>(in[i]);
     }
   });

@@ -12,8 +12,9 @@ namespace {
 using tile::kLanes;
 using tile::kRows;
 
-constexpr int64_t kDepth = 256;      // products summed in registers: what the header promises
-constexpr int64_t kBlockRows = 192;  // rows of A whose packed block stays in the second-level cache
+constexpr int64_t kDepth = 256;  // products summed in registers: what the header promises
+// Most rows of A whose packed block stays in the second-level cache.
+constexpr int64_t kBlockRows = 192;
 constexpr int64_t kTaskColumns =
     128;  // columns of B in the smallest piece of work a thread is given
 constexpr int64_t kColumnsAtOnce = 16;  // of column-major A, that all tiles take their share of
@@ -48,6 +49,7 @@ class Product {
   }
 
   void run() {
+    // Blocks of near-equal heights: threads get equal numbers of tasks.
     const int64_t row_blocks = (g_.m + kBlockRows - 1) / kBlockRows;
     const int64_t column_tasks = (g_.n + kTaskColumns - 1) / kTaskColumns;
     const int64_t task =
@@ -57,7 +59,7 @@ class Product {
     parallel_for(first_packed_, panels_, panel_grain,
                  [&](int64_t begin, int64_t end) { pack_panels(begin, end); });
     parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
-      const int64_t rows = std::min(g_.m, kBlockRows);
+      const int64_t rows = (g_.m + row_blocks - 1) / row_blocks;
       Tensor packed_a;
       if (pack_a_)
         packed_a = empty({tiles_of(rows) * kLanes<T> + rows * std::min(g_.k, kDepth)},
@@ -65,7 +67,9 @@ class Product {
       while (begin < end) {  // tasks of one block of rows run together and share its packed rows
         const int64_t block = begin / column_tasks;
         const int64_t last = std::min(end, (block + 1) * column_tasks);
-        run_block(block * kBlockRows, (begin - block * column_tasks) * kTaskColumns,
+        const int64_t row = g_.m * block / row_blocks;
+        run_block(row, g_.m * (block + 1) / row_blocks - row,
+                  (begin - block * column_tasks) * kTaskColumns,
                   std::min(g_.n, (last - block * column_tasks) * kTaskColumns),
                   pack_a_ ? packed_a.template data<T>() : nullptr);
         begin = last;
@@ -160,9 +164,8 @@ class Product {
   // A tile's rows and a vector more, which packing may write to.
   static int64_t packed_length(int64_t rows, int64_t depth) { return rows * depth + kLanes<T>; }
 
-  // C's rows of one block, columns [column, end).
-  void run_block(int64_t row, int64_t column, int64_t end, T* packed_a) const {
-    const int64_t rows = std::min(kBlockRows, g_.m - row);
+  // C's rows [row, row + rows) of one block, columns [column, end).
+  void run_block(int64_t row, int64_t rows, int64_t column, int64_t end, T* packed_a) const {
     for (int64_t from = 0; from < g_.k; from += kDepth) {
       Strip strip;
       strip.rows = rows;
@@ -227,8 +230,9 @@ class Product {
   // The share of the next panel that goes with tile i of a strip.
   static void fetch_ahead(const Strip& strip, int64_t i, int64_t tiles) {
     const int64_t lines = strip.depth * kWidth / kLine;
+    // To the second-level cache: the first is full of what is used now.
     for (int64_t line = lines * i / tiles; line < lines * (i + 1) / tiles; ++line)
-      __builtin_prefetch(strip.next + line * kLine);
+      __builtin_prefetch(strip.next + line * kLine, 0, 2);
   }
 
   // Tiles of as equal heights as can be.

@@ -2,7 +2,7 @@
 // feeds it.
 #pragma once
 
-#include "ops/detail/tile_vector.h"
+#include "ops/detail/packet_value.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,50 @@
 
 namespace weft::detail::tile {
 
+template <class T>
+using Vector = functors::Packet<T>;
+template <class T>
+inline constexpr int kLanes = static_cast<int>(functors::kLanes<T>);
+
 // Rows of a tile that is `Wide` vectors wide: enough sums in flight to hide the latency of a
 // multiply-add, few enough to stay in registers (16, or 32 with AVX-512).
 template <int Wide>
-inline constexpr int kRows = Wide == 1 ? 12 : (kVectorBytes == 64 ? 24 : 12) / Wide;
+inline constexpr int kRows = Wide == 1 ? 12 : (functors::kPacketBytes == 64 ? 24 : 12) / Wide;
+
+template <class T>
+inline Vector<T> load(const T* from) {
+  return functors::load_packet(from);
+}
+template <class T>
+inline void store(T* to, Vector<T> v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+template <class T, size_t... I>
+inline Vector<T> repeat(T x, std::index_sequence<I...>) {
+  return Vector<T>{(static_cast<void>(I), x)...};
+}
+template <class T>
+inline Vector<T> repeat(T x) {
+  return repeat(x, std::make_index_sequence<kLanes<T>>());
+}
+
+// sum = left * right + sum. The instruction is spelt out so that the operands stay in registers:
+// left to itself, the compiler loads `right` from memory for each use and moves sums about, and
+// then loads and moves set the pace, not multiply-adds.
+template <class V>
+inline void add_product(V& sum, V left, V right) {
+#if defined(__FMA__)
+  if constexpr (sizeof(sum[0]) == 4) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
+  } else {
+    asm("vfmadd231pd %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
+  }
+#else
+  for (size_t i = 0; i < sizeof(V) / sizeof(sum[0]); ++i)
+    sum[i] = std::fma(left[i], right[i], sum[i]);
+#endif
+}
 
 // Products between two looks at the end of the sum.
 inline constexpr int kUnrolled = 4;
@@ -88,9 +128,12 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
     }
   };
   if (to.col == 1) {  // C is on its way while the sums are made
+    constexpr int kLineLanes = 64 / static_cast<int>(sizeof(T));
 #pragma GCC unroll 12
-    for (int i = 0; i < Rows; ++i)
-      __builtin_prefetch(to.c + i * to.row, 1);
+    for (int i = 0; i < Rows; ++i) {
+      for (int j = 0; j < Wide * kLanes<T>; j += kLineLanes)
+        __builtin_prefetch(to.c + i * to.row + j, 1);
+    }
   }
   constexpr int64_t kPanelRow = (Wide == 1 ? 1 : 2) * kLanes<T>;
   int64_t p = 0;
@@ -105,7 +148,7 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
     step(a, a_row, b);
   constexpr int kColumns = Wide * kLanes<T>;
   if (to.col != 1 || to.columns != kColumns || (to.bias && to.bias_col != 1)) {
-    alignas(kVectorBytes) T values[Rows * kColumns];
+    alignas(functors::kPacketBytes) T values[Rows * kColumns];
 #pragma GCC unroll 12
     for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 8

@@ -6,11 +6,8 @@
 #pragma once
 
 #include "ops/detail/functors.h"
-#if defined(__FMA__)
-#include <immintrin.h>
 
 #include <cmath>
-#endif
 
 namespace weft::detail {
 
@@ -56,18 +53,10 @@ inline double fma(double a, double b, double c) {
 #endif
 }
 inline Packet<float> fma(Packet<float> a, Packet<float> b, Packet<float> c) {
-#if defined(__FMA__)
-  return _mm256_fmadd_ps(a, b, c);
-#else
-  return a * b + c;
-#endif
+  return functors::multiply_add<float>(a, b, c);
 }
 inline Packet<double> fma(Packet<double> a, Packet<double> b, Packet<double> c) {
-#if defined(__FMA__)
-  return _mm256_fmadd_pd(a, b, c);
-#else
-  return a * b + c;
-#endif
+  return functors::multiply_add<double>(a, b, c);
 }
 
 // Calls f.operator()<V>(i) for the elements [0, count): V is Packet<T> while whole packets are

@@ -1,6 +1,6 @@
-// Vector registers as values: 32 bytes of the compiler's own vector type, on which + - * / < & ?:
-// work as on numbers. Here are the type and what the processor offers as one instruction; functions
-// are in packet_math.h.
+// Vector registers as values: the compiler's own vector type, on which + - * / < & ?: work as on
+// numbers, as wide as the processor's registers. Here are the type and what the processor offers as
+// one instruction; functions are in packet_math.h.
 #pragma once
 
 #include <cmath>
@@ -13,14 +13,21 @@
 
 namespace weft::functors {
 
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define WEFT_WIDE_REGISTERS 1
+inline constexpr int kPacketBytes = 64;
+#else
+inline constexpr int kPacketBytes = 32;
+#endif
+
 template <class T>
 struct PacketOf {
-  typedef T type __attribute__((vector_size(32)));
+  typedef T type __attribute__((vector_size(kPacketBytes)));
 };
 template <class T>
 using Packet = typename PacketOf<T>::type;
 template <class T>
-inline constexpr int64_t kLanes = 32 / static_cast<int64_t>(sizeof(T));
+inline constexpr int64_t kLanes = kPacketBytes / static_cast<int64_t>(sizeof(T));
 
 template <class T>
 inline Packet<T> load_packet(const T* from) {
@@ -53,7 +60,13 @@ inline Packet<T> by_lane(Packet<T> x, F function) {
 // One rounding where the processor fuses, two where it does not: callers must bear either.
 template <class T>
 inline Packet<T> multiply_add(Packet<T> a, Packet<T> b, Packet<T> c) {
-#if defined(__FMA__)
+#if defined(WEFT_WIDE_REGISTERS)
+  if constexpr (sizeof(T) == 4) {
+    return _mm512_fmadd_ps(a, b, c);
+  } else {
+    return _mm512_fmadd_pd(a, b, c);
+  }
+#elif defined(__FMA__)
   if constexpr (sizeof(T) == 4) {
     return _mm256_fmadd_ps(a, b, c);
   } else {
@@ -64,7 +77,24 @@ inline Packet<T> multiply_add(Packet<T> a, Packet<T> b, Packet<T> c) {
 #endif
 }
 
-#if defined(__AVX__)
+#if defined(WEFT_WIDE_REGISTERS)
+#define WEFT_PACKET_INSTRUCTION(name, ps, pd)    \
+  inline Packet<float> name(Packet<float> x) {   \
+    return _mm512_##ps;                          \
+  }                                              \
+  inline Packet<double> name(Packet<double> x) { \
+    return _mm512_##pd;                          \
+  }
+#define WEFT_PACKET_ROUNDING(name, way)                                      \
+  WEFT_PACKET_INSTRUCTION(name, roundscale_ps(x, (way) | _MM_FROUND_NO_EXC), \
+                          roundscale_pd(x, (way) | _MM_FROUND_NO_EXC))
+WEFT_PACKET_INSTRUCTION(sqrt, sqrt_ps(x), sqrt_pd(x))
+WEFT_PACKET_ROUNDING(floor, _MM_FROUND_TO_NEG_INF)
+WEFT_PACKET_ROUNDING(ceil, _MM_FROUND_TO_POS_INF)
+WEFT_PACKET_ROUNDING(rint, _MM_FROUND_TO_NEAREST_INT)
+#undef WEFT_PACKET_ROUNDING
+#undef WEFT_PACKET_INSTRUCTION
+#elif defined(__AVX__)
 #define WEFT_PACKET_INSTRUCTION(name, ps, pd)    \
   inline Packet<float> name(Packet<float> x) {   \
     return _mm256_##ps;                          \
@@ -97,7 +127,7 @@ WEFT_PACKET_INSTRUCTION(rint)
 struct Halves {
   Packet<double> low, high;
 };
-typedef float HalfPacket __attribute__((vector_size(16)));
+typedef float HalfPacket __attribute__((vector_size(kPacketBytes / 2)));
 inline Halves widen(Packet<float> x) {
   HalfPacket half[2];
   std::memcpy(half, &x, sizeof x);

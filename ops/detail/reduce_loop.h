@@ -3,22 +3,22 @@
 // The order in which values are combined is part of the result's definition. The n values that go
 // into one output are taken in row-major order of the reduced dims (in memory order where x is
 // dense but permuted, as channels-last images are), and
-//   - value r belongs to lane r % 8;
+//   - value r belongs to lane r % 16;
 //   - a block of 128 values folds each lane in sequence;
 //   - blocks fold lane by lane in a binary tree (the left subtree is the largest power of two),
 //   first the 32
 //     blocks of a piece, then the pieces;
-//   - the lanes fold last: 0+4, 1+5, 2+6, 3+7, then 0+2, 1+3, then 0+1.
-// So bits depend on shape and dims alone: not on strides, addresses, threads, or which of the two
-// walks below ran. Errors grow like log n (Higham, "The accuracy of floating point summation",
-// 1993, §3), as in NumPy.
+//   - the lanes fold last: 0+8, 1+9 … 7+15, then 0+4 … 3+7, then 0+2, 1+3, then 0+1.
+// So bits depend on shape and dims alone: not on strides, addresses, threads, the width of the
+// processor's registers, or which of the two walks below ran. Errors grow like log n (Higham, "The
+// accuracy of floating point summation", 1993, §3), as in NumPy.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace weft::detail {
 
-inline constexpr int64_t kReduceLanes = 8;
+inline constexpr int64_t kReduceLanes = 16;
 inline constexpr int64_t kReduceBlock = 128;
 inline constexpr int64_t kReducePiece = 32 * kReduceBlock;
 // Neighbouring outputs that are reduced together when they lie side by side.
@@ -27,7 +27,7 @@ inline constexpr int64_t kReduceColumns = 512 / static_cast<int64_t>(sizeof(T));
 
 // A way to reduce, for one compute type; made by reducer_of in ops/detail/reducers.h.
 struct Reducer {
-  // lanes[0..8) of in[0..count), count <= kReducePiece. `center` points at the output's centre.
+  // lanes[0..16) of in[0..count), count <= kReducePiece. `center` points at the output's centre.
   void (*row)(const void* in, int64_t count, const void* center, void* lanes, const void* functor);
   // The same for `width` outputs at once from count <= kReduceBlock rows: lane l of output c at
   // lanes[l * kReduceColumns + c]. `centers` holds kReduceColumns values.
@@ -35,7 +35,7 @@ struct Reducer {
                   void* lanes, const void* functor);
   // into[i] = combine(into[i], from[i])
   void (*combine)(void* into, const void* from, int64_t count);
-  // Folds eight neighbouring lanes into the first.
+  // Folds sixteen neighbouring lanes into the first.
   void (*fold)(void* lanes);
   const void* functor;
 };

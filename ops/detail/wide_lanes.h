@@ -17,7 +17,16 @@ namespace weft::detail {
 template <class S>
 using Compute = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
-typedef uint16_t HalfLanes __attribute__((vector_size(16)));
+typedef uint16_t HalfLanes __attribute__((vector_size(functors::kPacketBytes / 2)));
+#if defined(WEFT_WIDE_REGISTERS)
+inline __m256i load_halves(const void* from) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+}
+#elif defined(__AVX__)
+inline __m128i load_halves(const void* from) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+#endif
 
 // V, a packet or an element of Compute<S>, from elements at `from`.
 template <class V, class S>
@@ -25,16 +34,19 @@ inline V load_wide(const S* from) {
   if constexpr (std::is_arithmetic_v<V>) {
     return static_cast<V>(*from);
   } else if constexpr (std::is_same_v<S, BFloat16>) {
-#if defined(__AVX2__)
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return functors::bits_as<V>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#if defined(WEFT_WIDE_REGISTERS)
+    return functors::bits_as<V>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_halves(from)), 16));
+#elif defined(__AVX2__)
+    return functors::bits_as<V>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(from)), 16));
 #else
     const auto words = __builtin_convertvector(load<HalfLanes>(from), Packet<uint32_t>);
     return functors::bits_as<V>(words << 16);
 #endif
   } else if constexpr (std::is_same_v<S, Float16>) {
-#if defined(__F16C__)
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#if defined(WEFT_WIDE_REGISTERS)
+    return _mm512_cvtph_ps(load_halves(from));
+#elif defined(__F16C__)
+    return _mm256_cvtph_ps(load_halves(from));
 #else
     V wide;
     for (int64_t i = 0; i < kLanes<float>; ++i)
@@ -56,7 +68,10 @@ inline HalfLanes narrow_lanes(Packet<float> value) {
     return __builtin_convertvector(value != value ? quiet : rounded, HalfLanes);
   } else {
     HalfLanes lanes;
-#if defined(__F16C__)
+#if defined(WEFT_WIDE_REGISTERS)
+    const __m256i half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    std::memcpy(&lanes, &half, sizeof lanes);
+#elif defined(__F16C__)
     const __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     std::memcpy(&lanes, &half, sizeof lanes);
 #else
@@ -72,7 +87,13 @@ inline HalfLanes narrow_lanes(Packet<float> value) {
 // visible.
 template <bool Stream>
 inline void store_halves(void* to, HalfLanes lanes) {
-#if defined(__AVX__)
+#if defined(WEFT_WIDE_REGISTERS)
+  if constexpr (Stream) {
+    __m256i half;
+    std::memcpy(&half, &lanes, sizeof half);
+    return _mm256_stream_si256(static_cast<__m256i*>(to), half);
+  }
+#elif defined(__AVX__)
   if constexpr (Stream) {
     __m128i half;
     std::memcpy(&half, &lanes, sizeof half);
@@ -90,7 +111,10 @@ inline void store_wide(S* to, V value) {
   } else if constexpr (sizeof(S) == 2) {
     store_halves<Stream>(to, narrow_lanes<S>(value));
   } else {
-#if defined(__AVX__)
+#if defined(WEFT_WIDE_REGISTERS)
+    if constexpr (Stream && sizeof(S) == 4) return _mm512_stream_ps(to, value);
+    if constexpr (Stream && sizeof(S) == 8) return _mm512_stream_pd(to, value);
+#elif defined(__AVX__)
     if constexpr (Stream && sizeof(S) == 4) return _mm256_stream_ps(to, value);
     if constexpr (Stream && sizeof(S) == 8) return _mm256_stream_pd(to, value);
 #endif
