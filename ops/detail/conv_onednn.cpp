@@ -1,5 +1,8 @@
 // Convolution by oneDNN: images stay NHWC, the weight is reordered once a call into the layout the
 // primitive likes best, primitives are cached.
+#include "ops/copy.h"
+#include "ops/creation.h"
+#include "ops/detail/conv.h"
 #include "ops/detail/conv_ways.h"
 #include "ops/detail/copies.h"
 #include "ops/detail/images.h"
@@ -93,6 +96,40 @@ dnnl::convolution_forward::primitive_desc forward_description(const Geometry& at
           onednn::attributes()};
 }
 
+// For what oneDNN has but its reference implementation: the same by another way, in f32.
+ConvWay other_way(DType dtype) {
+  return dtype == f32 ? ConvWay::direct : ConvWay::best;
+}
+Tensor wide(const Tensor& x) {
+  return x.defined() ? to(x, f32) : x;
+}
+
+void forward_otherwise(const ConvShape& shape, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias, const Tensor& y) {
+  const Tensor result = x.dtype() == f32 ? y : empty_images(shape.out_shape(), f32);
+  conv_forward(shape, images(x, f32), wide(weight), wide(bias), result, other_way(x.dtype()));
+  if (x.dtype() != f32) copy_(y, result);
+}
+
+void backward_data_otherwise(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                             const Tensor& bias, const Tensor& dx) {
+  const Tensor result = g.dtype() == f32 ? dx : empty_images(shape.in_shape(), f32);
+  conv_backward_data(shape, images(g, f32), wide(weight), wide(bias), result, other_way(g.dtype()));
+  if (g.dtype() != f32) copy_(dx, result);
+}
+
+void backward_weights_otherwise(const ConvShape& shape, const Tensor& x, const Tensor& g,
+                                const Tensor& dw, const Tensor& db) {
+  const bool same = x.dtype() == f32;
+  const Tensor weights = same ? dw : empty_like(dw, f32);
+  const Tensor biases = same || !db.defined() ? db : empty_like(db, f32);
+  conv_backward_weights(shape, images(x, f32), images(g, f32), weights, biases,
+                        other_way(x.dtype()));
+  if (same) return;
+  copy_(dw, weights);
+  if (db.defined()) copy_(db, biases);
+}
+
 }  // namespace
 
 void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight,
@@ -101,6 +138,7 @@ void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weigh
       onednn::cached(key_of("conv2d", shape, x.dtype(), bias.defined()), [&] {
         return onednn::Primitive(forward_description(Geometry(shape, weight), bias.defined()));
       });
+  if (primitive.is_reference()) return forward_otherwise(shape, x, weight, bias, y);
   const Tensor packed = arranged_weight(primitive, grouped(shape, weight));
   if (bias.defined()) {
     primitive.run({{DNNL_ARG_SRC, x.raw()},
@@ -123,6 +161,7 @@ void onednn_backward_data(const ConvShape& shape, const Tensor& g, const Tensor&
             at.dilates, at.padding, at.end_padding, forward_description(at, false),
             onednn::attributes()));
       });
+  if (primitive.is_reference()) return backward_data_otherwise(shape, g, weight, bias, dx);
   const Tensor packed = arranged_weight(primitive, grouped(shape, weight));
   primitive.run({{DNNL_ARG_DIFF_DST, g.raw()},
                  {DNNL_ARG_WEIGHTS, packed.raw()},
@@ -147,6 +186,7 @@ void onednn_backward_weights(const ConvShape& shape, const Tensor& x, const Tens
             onednn::engine(), algorithm::convolution_direct, at.x, at.w, at.y, at.strides,
             at.dilates, at.padding, at.end_padding, forward, onednn::attributes()));
       });
+  if (primitive.is_reference()) return backward_weights_otherwise(shape, x, g, dw, db);
   const Tensor result = grouped(shape, dw);
   const bool in_place = primitive.has_layout_of(DNNL_ARG_DIFF_WEIGHTS, result);
   const Tensor buffer = in_place ? result : primitive.buffer(DNNL_ARG_DIFF_WEIGHTS);

@@ -49,8 +49,9 @@ extern template void gemm<double>(const Gemm<double>&);
 void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
               const Tensor& bias = {});
 
-// The same by oneDNN's matmul, for the dtypes that onednn::supports.
-void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+// The same by oneDNN's matmul, for the dtypes that onednn::supports. False if oneDNN has but its
+// reference implementation for it; then out is as it was.
+bool multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
                         const Tensor& bias);
 
 }  // namespace weft::detail

@@ -84,14 +84,15 @@ void multiply_as(const Tensor& out, const Tensor& a, const Tensor& b, const Tens
 
 }  // namespace
 
-void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+bool multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
                         const Tensor& bias) {
   // oneDNN refuses strides of 0 and dims that overlap: repeated operands are written out.
   const Tensor left = a.is_dense() ? a : contiguous(a);
   const Tensor right = b.is_dense() ? b : contiguous(b);
   Shape bias_shape = Shape::filled(out.dims(), 1);
   bias_shape[out.dims() - 1] = out.shape().back();
-  const Tensor row = bias.defined() ? contiguous(bias) : bias;
+  // For a bias of f16 oneDNN 3.2 has no fast product, for one of f32 it has.
+  const Tensor row = bias.defined() ? contiguous(to(bias, f32)) : bias;
   onednn::Key key(op);
   key.add(out).add(left).add(right).add(bias.defined());
   onednn::Primitive& primitive = onednn::cached(key, [&] {
@@ -102,6 +103,7 @@ void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, cons
         onednn::engine(), onednn::describe(left), onednn::describe(right), bias_layout,
         onednn::describe(out), onednn::attributes()));
   });
+  if (primitive.is_reference()) return false;
   if (row.defined()) {
     primitive.run({{DNNL_ARG_SRC, left.raw()},
                    {DNNL_ARG_WEIGHTS, right.raw()},
@@ -111,6 +113,7 @@ void multiply_by_onednn(const char* op, const Tensor& out, const Tensor& a, cons
     primitive.run(
         {{DNNL_ARG_SRC, left.raw()}, {DNNL_ARG_WEIGHTS, right.raw()}, {DNNL_ARG_DST, out.raw()}});
   }
+  return true;
 }
 
 void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
@@ -126,8 +129,8 @@ void multiply(const char* op, const Tensor& out, const Tensor& a, const Tensor& 
       return multiply_as<int64_t>(out, a, b, bias);
     case DType::f16:
     case DType::bf16: {
-      if (onednn::supports(out.dtype()) && a.shape().back() > 0)
-        return multiply_by_onednn(op, out, a, b, bias);
+      const bool can = onednn::supports(out.dtype()) && a.shape().back() > 0;
+      if (can && multiply_by_onednn(op, out, a, b, bias)) return;
       const Tensor wide = empty(out.shape(), {.dtype = f32});
       multiply_as<float>(wide, to(a, f32), to(b, f32), bias.defined() ? to(bias, f32) : bias);
       copy_(out, wide);

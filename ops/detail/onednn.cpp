@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 
 namespace weft::detail::onednn {
@@ -175,7 +176,9 @@ std::string Key::to_text() const {
 // ---- primitives ----
 
 Primitive::Primitive(const dnnl::primitive_desc_base& description)
-    : description_(description), primitive_(description.get()) {
+    : description_(description),
+      primitive_(description.get()),
+      is_reference_(std::string_view(description_.impl_info_str()).starts_with("ref")) {
   scratchpad_bytes_ =
       static_cast<int64_t>(description_.query_md(dnnl::query::scratchpad_md).get_size());
   if (scratchpad_bytes_ > 0) slot(DNNL_ARG_SCRATCHPAD);
@@ -229,6 +232,7 @@ void Primitive::restore(int argument, const Tensor& buffer, const Tensor& tensor
 }
 
 void Primitive::run(std::initializer_list<Argument> arguments) {
+  if (is_reference_) ++copy_counts().references;
   constexpr size_t kMaxArguments = 16;
   std::array<dnnl_exec_arg_t, kMaxArguments> list;
   WEFT_CHECK(arguments.size() < kMaxArguments, "onednn", "expected fewer than 16 arguments, got ",

@@ -94,6 +94,9 @@ class Primitive {
  public:
   explicit Primitive(const dnnl::primitive_desc_base& description);
 
+  // Whether oneDNN has nothing but its reference implementation for it, which takes seconds where
+  // others take milliseconds.
+  bool is_reference() const { return is_reference_; }
   // The layout this argument has or wants.
   const dnnl::memory::desc& layout(int argument) { return slot(argument).layout; }
   bool has_layout_of(int argument, const Tensor& tensor) {
@@ -125,6 +128,7 @@ class Primitive {
   dnnl::primitive_desc_base description_;
   dnnl::primitive primitive_;
   int64_t scratchpad_bytes_ = 0;
+  bool is_reference_ = false;
   std::vector<Slot> slots_;
 };
 

@@ -131,6 +131,36 @@ TEST(HotPath, OnednnTakesImagesAsTheyAre) {
   }
 }
 
+// oneDNN's reference implementations, which it falls back on without a word, are hundreds of times
+// slower than what could be had.
+TEST(HotPath, RunsNoReferenceImplementation) {
+  detail::CopyCounts& counts = detail::copy_counts();
+  for (const DType dtype : {f32, bf16, f16}) {
+    counts = {};
+    const auto variable = [&](const Shape& shape) {
+      Tensor x = to(randn(shape), dtype);
+      x.set_requires_grad(true);
+      return x;
+    };
+    for (const int64_t groups : {1, 2, 6}) {
+      for (const int64_t dilation : {1, 2}) {
+        for (const int64_t kernel : {1, 3}) {
+          const Tensor x = variable({2, 6, 9, 9});
+          const Tensor weight = variable({12, 6 / groups, kernel, kernel});
+          const Tensor bias = variable({12});
+          backward(
+              sum(conv2d(x, weight, bias,
+                         {.stride = {2, 2}, .dilation = {dilation, dilation}, .groups = groups})));
+        }
+      }
+    }
+    backward(sum(linear(variable({7, 33}), variable({5, 33}), variable({5}))));
+    backward(sum(linear(variable({2, 64, 32}), variable({96, 32}), variable({96}))));
+    backward(sum(matmul(variable({3, 16, 24}), transpose(variable({3, 8, 24}), 1, 2))));
+    EXPECT_EQ(counts.references, 0) << concat({dtype});
+  }
+}
+
 TEST(Profile, ChargesOperatorsToTheirLayers) {
   manual_seed(1);
   Training training;
