@@ -304,9 +304,25 @@ void Control::hand_out_verdicts() {
   visitors_.clear();
 }
 
+// What has arrived in full; at the end of the connection, or where it is not what a rank would say,
+// that the rank has ended.
+void Control::take_frames(int from, bool there) {
+  try {
+    while (auto frame = peers_[static_cast<size_t>(from)].socket.next())
+      hear(from, std::move(*frame));
+  } catch (const Error&) {
+    there = false;
+  }
+  if (!there) ended(from);
+}
+
 void Control::run() {
+  // While this rank still joined, others may have said what a rank that serves is to hear.
   for (Frame& frame : std::exchange(heard_early_, {}))
     hear(0, std::move(frame));
+  for (int r = 0; r < options_.size; ++r) {
+    if (peers_[static_cast<size_t>(r)].socket.valid()) take_frames(r, true);
+  }
   for (;;) {
     std::vector<pollfd> look{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     std::vector<int> ranks;
@@ -332,15 +348,8 @@ void Control::run() {
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (look[i + 2].revents == 0) continue;
-      FrameSocket& socket = peers_[static_cast<size_t>(ranks[i])].socket;
-      bool there = socket.fill();
-      try {
-        while (auto frame = socket.next())
-          hear(ranks[i], std::move(*frame));
-      } catch (const Error&) {
-        there = false;  // not what a rank would say
-      }
-      if (!there) ended(ranks[i]);
+      const bool there = peers_[static_cast<size_t>(ranks[i])].socket.fill();
+      take_frames(ranks[i], there);
     }
     hand_out_verdicts();
     nudge_();

@@ -98,6 +98,7 @@ class Control {
 
   // ---- the thread ----
   void run();
+  void take_frames(int from, bool there);
   void hear(int from, Frame frame);
   void ended(int rank);
   void lose_hub();

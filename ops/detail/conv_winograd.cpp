@@ -22,6 +22,7 @@ constexpr int64_t kPlanes = 16;
 constexpr int64_t kLarge = functors::kPacketBytes == 64 ? 2 : 1;
 constexpr int64_t kTiles = 48 * kLarge;        // of a slab: its planes stay in that cache
 constexpr int64_t kTilesAtMost = 96 * kLarge;  // where one row of tiles has more
+constexpr int64_t kFewSlabs = 16;
 constexpr int64_t kSkew = 16;                // floats that keep the planes off the same cache sets
 constexpr int64_t kOutputRun = 64 * kLarge;  // channels of a weight gradient that one thread sums
 constexpr int64_t kLane = kLanes<float>;
@@ -68,7 +69,12 @@ struct TileGrid {
   TileGrid(int64_t count, const std::array<int64_t, 2>& out_size,
            const std::array<int64_t, 2>& padding)
       : out(out_size), images(count), rows((out_size[0] + 1) / 2), columns((out_size[1] + 1) / 2) {
-    slab_rows = std::clamp<int64_t>((kTiles + columns / 2) / columns, 1, images * rows);
+    // Near-equal slabs, and a few at least, so that threads get equal shares.
+    const int64_t all = images * rows;
+    const int64_t most = std::clamp<int64_t>((kTiles + columns / 2) / columns, 1, all);
+    int64_t runs = (all + most - 1) / most;
+    if (runs < kFewSlabs) runs = std::min(all, (runs + 3) / 4 * 4);
+    slab_rows = (all + runs - 1) / runs;
     if (columns > kTilesAtMost) parts = (columns + kTiles - 1) / kTiles;
     row_axis = {.outputs = rows, .in_start = -padding[0], .in_step = 2, .offsets = {0, 1, 2, 3}};
     column_axis = {

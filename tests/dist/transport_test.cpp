@@ -412,6 +412,43 @@ TEST_P(TcpMeeting, NoticesADeathAtOnce) {
   }
 }
 
+// A rank that has joined may speak before rank 0 has, and then say nothing for long.
+TEST(TcpMeetings, HearWhatIsSaidWhileTheyJoin) {
+  const std::string job = test::fresh_job_name();
+  const int port = free_port("127.0.0.1");
+  const auto outcomes = test::run_processes(
+      2,
+      [&](int rank) {
+        Control control({.job = job,
+                         .address = "127.0.0.1",
+                         .port = port,
+                         .rank = rank,
+                         .size = 2,
+                         .timeout_seconds = kTimeout});
+        (void)control.exchange("here");
+        if (rank == 1) {
+          control.serve([] {});
+          control.leave(7);
+          const double start = clock_seconds();
+          while (control.fate(0, 8).empty() && clock_seconds() - start < kTimeout)
+            usleep(1000);
+          return std::string(control.fate(0, 8));
+        }
+        usleep(200'000);
+        control.check_joining();
+        control.serve([] {});
+        const double start = clock_seconds();
+        while (control.fate(1, 7).empty() && clock_seconds() - start < kTimeout / 3)
+          usleep(1000);
+        const std::string heard = control.fate(1, 7);
+        control.leave(8);
+        return heard;
+      },
+      {.seconds = 90});
+  for (const size_t rank : {0, 1})
+    EXPECT_EQ(outcomes[rank].text, detail::kLeft);
+}
+
 // Rank 0 hears of it though it waits for the answer of another first.
 TEST(TcpMeetings, NoticeADeathWhileOthersAreSilent) {
   const std::string job = test::fresh_job_name();
