@@ -20,7 +20,8 @@ constexpr int64_t kTaskColumns =
 constexpr int64_t kColumnsAtOnce = 16;  // of column-major A, that all tiles take their share of
 constexpr int64_t kPanelsAtOnce = 8;    // of B, that are packed together
 constexpr int64_t kFetchedBytes =
-    int64_t{256} << 10;  // of packed B, from which on its panels are fetched ahead of their use
+    int64_t{256} << 10;  // of packed B, from which on its panels are fetched ahead of their use:
+                         // by processors with AVX-512 in time without being asked
 constexpr int64_t kGrainProducts =
     1 << 20;  // multiply-adds below which a second thread costs more than it saves
 
@@ -44,7 +45,7 @@ class Product {
               (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
     if (first_packed_ < panels_) {
       packed_b_ = empty({panels_ - first_packed_, g_.k, kWidth}, {.dtype = dtype_of<T>});
-      fetches_ = packed_b_.bytes() > kFetchedBytes;
+      fetches_ = functors::kPacketBytes < 64 && packed_b_.bytes() > kFetchedBytes;
     }
   }
 
@@ -230,9 +231,8 @@ class Product {
   // The share of the next panel that goes with tile i of a strip.
   static void fetch_ahead(const Strip& strip, int64_t i, int64_t tiles) {
     const int64_t lines = strip.depth * kWidth / kLine;
-    // To the second-level cache: the first is full of what is used now.
     for (int64_t line = lines * i / tiles; line < lines * (i + 1) / tiles; ++line)
-      __builtin_prefetch(strip.next + line * kLine, 0, 2);
+      __builtin_prefetch(strip.next + line * kLine);
   }
 
   // Tiles of as equal heights as can be.
