@@ -10,7 +10,9 @@ target_compile_options(weft_warnings INTERFACE
     -Wunused -Wsuggest-override>
   $<$<AND:${weft_cxx},${weft_gnu}>:-Wduplicated-cond -Wduplicated-branches -Wlogical-op
     # g++ 12 reports overlapping copies inside std::string that cannot happen (GCC bug 105651).
-    -Wno-restrict>
+    -Wno-restrict
+    # Vectors wider than the processor's registers go between functions of this library alone.
+    -Wno-psabi>
   # A unity build includes sources, whose unnamed types g++ then takes for those of a header.
   $<$<AND:${weft_cxx},${weft_gnu},$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:${weft_cxx},$<NOT:${weft_gnu}>>:-Wconditional-uninitialized -Wrange-loop-analysis>)
