@@ -1,10 +1,11 @@
 #include "ops/detail/gemm.h"
 
 #include "core/parallel.h"
+#include "ops/detail/gemm_pack.h"
 #include "ops/detail/gemm_tile.h"
 
 #include <algorithm>
-#include <array>
+#include <limits>
 
 namespace weft::detail {
 namespace {
@@ -15,18 +16,17 @@ using tile::kRows;
 constexpr int64_t kDepth = 256;  // products summed in registers: what the header promises
 // Most rows of A whose packed block stays in the second-level cache.
 constexpr int64_t kBlockRows = 192;
-constexpr int64_t kTaskColumns =
-    128;  // columns of B in the smallest piece of work a thread is given
-constexpr int64_t kColumnsAtOnce = 16;  // of column-major A, that all tiles take their share of
-constexpr int64_t kPanelsAtOnce = 8;    // of B, that are packed together
 constexpr int64_t kFetchedBytes =
-    int64_t{256} << 10;  // of packed B, from which on its panels are fetched ahead of their use:
-                         // by processors with AVX-512 in time without being asked
+    int64_t{256} << 10;  // of A and B, from which on what is packed next is fetched ahead
 constexpr int64_t kGrainProducts =
     1 << 20;  // multiply-adds below which a second thread costs more than it saves
+constexpr int64_t kPackingCost = 32;  // of one element, in multiply-adds
 
 // The plan of one product, after which side the vectors run along has been settled (always B's
-// columns).
+// columns). Threads share C out as a grid of cells; each packs what its cell needs. Within a cell
+// come blocks of rows, within a block slices of depth, within a slice panels of B, and down each
+// panel tiles. A slice of A is packed before its panels; a panel of B before its first tile, in the
+// first block of rows. Meanwhile the memory that is packed next is fetched.
 template <class T>
 class Product {
  public:
@@ -39,92 +39,68 @@ class Product {
     first_packed_ = in_place ? g_.n / kWidth : 0;
     // A is read where it lies unless it is read often, or its steps would fall on few sets of the
     // first-level cache.
-    const int64_t step = static_cast<int64_t>(sizeof(T)) * (g_.a_col == 1 ? g_.a_row : g_.a_col);
+    const int64_t step = kSize * (g_.a_col == 1 ? g_.a_row : g_.a_col);
     const bool clashes = step % 1024 == 0 && g_.k > 32 && g_.m > 4;
     pack_a_ = clashes ||
               (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
-    if (first_packed_ < panels_) {
-      packed_b_ = empty({panels_ - first_packed_, g_.k, kWidth}, {.dtype = dtype_of<T>});
-      fetches_ = functors::kPacketBytes < 64 && packed_b_.bytes() > kFetchedBytes;
-    }
+    fetches_ = (g_.m + g_.n) * g_.k * kSize > kFetchedBytes;
   }
 
-  void run() {
-    // Blocks of near-equal heights: threads get equal numbers of tasks.
-    const int64_t row_blocks = (g_.m + kBlockRows - 1) / kBlockRows;
-    const int64_t column_tasks = (g_.n + kTaskColumns - 1) / kTaskColumns;
-    const int64_t task =
-        std::min(g_.m, kBlockRows) * std::min(g_.n, kTaskColumns) * std::min(g_.k, kGrainProducts);
-    const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(task, 1));
-    const int64_t panel_grain = std::max<int64_t>(1, grain * kTaskColumns / kWidth);
-    parallel_for(first_packed_, panels_, panel_grain,
-                 [&](int64_t begin, int64_t end) { pack_panels(begin, end); });
-    parallel_for(0, row_blocks * column_tasks, grain, [&](int64_t begin, int64_t end) {
-      const int64_t rows = (g_.m + row_blocks - 1) / row_blocks;
-      Tensor packed_a;
-      if (pack_a_)
-        packed_a = empty({tiles_of(rows) * kLanes<T> + rows * std::min(g_.k, kDepth)},
-                         {.dtype = dtype_of<T>});
-      while (begin < end) {  // tasks of one block of rows run together and share its packed rows
-        const int64_t block = begin / column_tasks;
-        const int64_t last = std::min(end, (block + 1) * column_tasks);
-        const int64_t row = g_.m * block / row_blocks;
-        run_block(row, g_.m * (block + 1) / row_blocks - row,
-                  (begin - block * column_tasks) * kTaskColumns,
-                  std::min(g_.n, (last - block * column_tasks) * kTaskColumns),
-                  pack_a_ ? packed_a.template data<T>() : nullptr);
-        begin = last;
+  void run() const {
+    const Grid grid = grid_for(num_threads());
+    const int64_t cells = grid.rows * grid.columns;
+    parallel_for(0, cells, 1, [&](int64_t begin, int64_t end) {
+      if (end - begin == cells) return run_cell({0, g_.m, 0, panels_});  // one thread after all
+      for (int64_t cell = begin; cell < end; ++cell) {
+        const int64_t row = cell / grid.columns;
+        const int64_t column = cell % grid.columns;
+        run_cell({g_.m * row / grid.rows, g_.m * (row + 1) / grid.rows,
+                  panels_ * column / grid.columns, panels_ * (column + 1) / grid.columns});
       }
     });
   }
 
  private:
-  static constexpr int64_t kWidth = 2 * kLanes<T>;                        // columns of a panel
-  static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));  // of the caches
-  static_assert(kTaskColumns % kWidth == 0);
+  static constexpr int64_t kSize = sizeof(T);
+  static constexpr int64_t kWidth = 2 * kLanes<T>;  // columns of a panel
+  static constexpr int64_t kMostAtOnce = 4;         // panels
 
-  int64_t panel_columns(int64_t panel) const { return std::min(kWidth, g_.n - panel * kWidth); }
-  // A narrow last panel takes one vector where that is enough.
-  static int64_t panel_stride(int64_t columns) { return columns <= kLanes<T> ? kLanes<T> : kWidth; }
-  T* packed_panel(int64_t panel) const {
-    return packed_b_.template data<T>() + (panel - first_packed_) * g_.k * kWidth;
-  }
-
-  void pack_panels(int64_t panel, int64_t end) const {
-    while (panel < end) {
-      const int64_t whole = std::min({end - panel, g_.n / kWidth - panel, kPanelsAtOnce});
-      if (g_.b_col != 1 || whole <= 0) {
-        pack_panel(panel++);
-        continue;
-      }
-      // A row of several panels at a time: what is read lies together.
-      for (int64_t p = 0; p < g_.k; ++p) {
-        const T* from = g_.b + panel * kWidth + p * g_.b_row;
-        for (int64_t i = 0; i < whole; ++i) {  // a constant size is copied without a call
-          std::memcpy(packed_panel(panel + i) + p * kWidth, from + i * kWidth, kWidth * sizeof(T));
-        }
-      }
-      panel += whole;
+  struct Grid {
+    int64_t rows, columns;
+  };
+  struct Cell {
+    int64_t row, end_row;      // of C
+    int64_t panel, end_panel;  // of B
+    int64_t blocks() const {   // of rows, of near-equal heights
+      return (end_row - row + kBlockRows - 1) / kBlockRows;
     }
-  }
+    int64_t block_row(int64_t block) const { return row + (end_row - row) * block / blocks(); }
+  };
+  // Rows [row, row + rows) of A, products [from, from + depth).
+  struct Slice {
+    int64_t row, rows, from, depth;
+  };
 
-  void pack_panel(int64_t panel) const {
-    const int64_t columns = panel_columns(panel);
-    const int64_t stride = panel_stride(columns);
-    const T* from = g_.b + panel * kWidth * g_.b_col;
-    T* to = packed_panel(panel);
-    if (g_.b_row == 1 && g_.b_col != 1) {
-      tile::transpose(from, g_.b_col, columns, g_.k, to, stride);
-    } else {
-      for (int64_t p = 0; p < g_.k; ++p) {
-        for (int64_t j = 0; j < columns; ++j)
-          to[p * stride + j] = from[p * g_.b_row + j * g_.b_col];
+  // The cells whose largest is done first, with what it packs: square ones pack least.
+  Grid grid_for(int64_t threads) const {
+    const int64_t grains = (g_.m * g_.n * g_.k + kGrainProducts - 1) / kGrainProducts;
+    threads = std::min(threads, grains);
+    Grid best{1, 1};
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int64_t rows = 1; rows <= std::min(threads, g_.m); ++rows) {
+      const int64_t columns = std::min(threads / rows, panels_);
+      const int64_t high = (g_.m + rows - 1) / rows;
+      const int64_t wide = (panels_ + columns - 1) / columns * kWidth;
+      const int64_t cost = high * wide + kPackingCost * (high + wide);
+      if (cost < least) {
+        least = cost;
+        best = {rows, columns};
       }
     }
-    if (columns == stride) return;
-    for (int64_t p = 0; p < g_.k; ++p)
-      std::fill(to + p * stride + columns, to + (p + 1) * stride, T{0});
+    return best;
   }
+
+  // ---- A ----
 
   // Rows of a tile: few rows take narrow tiles, to leave room for more panels at once.
   static int64_t tile_rows(int64_t rows) {
@@ -135,123 +111,173 @@ class Product {
     const int64_t height = tile_rows(rows);
     return (rows + height - 1) / height;
   }
+  const T* a_at(const Slice& slice) const {
+    return g_.a + slice.row * g_.a_row + slice.from * g_.a_col;
+  }
+  Ahead source(const Slice& slice) const {
+    if (g_.a_col == 1) return {a_at(slice), slice.rows, g_.a_row, slice.depth};
+    if (g_.a_row == 1) return {a_at(slice), slice.depth, g_.a_col, slice.rows};
+    return {};
+  }
 
-  // Rows [row, row + rows) and products [from, from + depth) of A, tile after tile.
-  void pack_rows(int64_t row, int64_t rows, int64_t from, int64_t depth, T* to) const {
-    const T* a = g_.a + row * g_.a_row + from * g_.a_col;
-    const int64_t tiles = tiles_of(rows);
-    // Where columns are what lies together, all tiles take their share of some before the next.
-    const int64_t step = g_.a_row == 1 ? kColumnsAtOnce : depth;
-    for (int64_t p = 0; p < depth; p += step) {
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t first = rows * i / tiles;
-        const int64_t height = rows * (i + 1) / tiles - first;
-        if (g_.a_col == 1 &&
-            i + 1 < tiles)  // short rows far apart: nothing else fetches them ahead
-          fetch_rows(row + first + height, rows * (i + 2) / tiles - first - height, from + p, step);
-        tile::interleave(a + first * g_.a_row + p * g_.a_col, g_.a_row, g_.a_col, height,
-                         std::min(step, depth - p),
-                         to + first * depth + i * kLanes<T> + p * height);
-      }
+  // ---- B ----
+
+  int64_t panel_columns(int64_t panel) const { return std::min(kWidth, g_.n - panel * kWidth); }
+  // A narrow last panel takes one vector where that is enough.
+  static int64_t panel_stride(int64_t columns) { return columns <= kLanes<T> ? kLanes<T> : kWidth; }
+  const T* b_at(int64_t panel, int64_t from) const {
+    return g_.b + panel * kWidth * g_.b_col + from * g_.b_row;
+  }
+  Ahead source(int64_t panel, int64_t from) const {
+    const int64_t columns = panel_columns(panel);
+    const int64_t depth = std::min(kDepth, g_.k - from);
+    if (g_.b_col == 1) return {b_at(panel, from), depth, g_.b_row, columns};
+    if (g_.b_row == 1) return {b_at(panel, from), columns, g_.b_col, depth};
+    return {};
+  }
+  // Panels that are taken at once: few rows take several, to keep enough sums in flight.
+  static int64_t panels_at_once(int64_t rows, int64_t whole) {
+    const int64_t height = tile_rows(rows);
+    if (height <= kRows<8> && whole >= 4) return kMostAtOnce;
+    return height <= kRows<4> && whole >= 2 ? 2 : 1;
+  }
+
+  // ---- C ----
+
+  void run_cell(const Cell& cell) const {
+    const int64_t blocks = cell.blocks();
+    const int64_t depth = std::min(g_.k, kDepth);
+    Tensor packed_a;
+    if (pack_a_) {
+      const int64_t rows = (cell.end_row - cell.row + blocks - 1) / blocks;
+      packed_a = empty({tiles_of(rows) * kLanes<T> + rows * depth}, {.dtype = dtype_of<T>});
+    }
+    // One block needs a panel but once: its place is the next one's, in the first-level cache.
+    const int64_t packed = cell.end_panel - std::max(cell.panel, first_packed_);
+    Tensor packed_b;
+    if (packed > 0) {
+      packed_b = blocks > 1 ? empty({packed, g_.k, kWidth}, {.dtype = dtype_of<T>})
+                            : empty({std::min(packed, kMostAtOnce), depth, kWidth},
+                                    {.dtype = dtype_of<T>});
+    }
+    for (int64_t block = 0; block < blocks; ++block) {
+      for (int64_t from = 0; from < g_.k; from += kDepth)
+        run_slice(cell, block, from, packed_a, packed_b);
     }
   }
-  // Rows [row, row + rows) of A, `length` from `column` on.
-  void fetch_rows(int64_t row, int64_t rows, int64_t column, int64_t length) const {
-    for (const int64_t end = row + rows; row < end; ++row) {
-      for (int64_t i = 0; i < length; i += kLine)
-        __builtin_prefetch(g_.a + row * g_.a_row + column + i);
-    }
-  }
-  // A tile's rows and a vector more, which packing may write to.
-  static int64_t packed_length(int64_t rows, int64_t depth) { return rows * depth + kLanes<T>; }
 
-  // C's rows [row, row + rows) of one block, columns [column, end).
-  void run_block(int64_t row, int64_t rows, int64_t column, int64_t end, T* packed_a) const {
-    for (int64_t from = 0; from < g_.k; from += kDepth) {
-      Strip strip;
-      strip.rows = rows;
-      strip.depth = std::min(kDepth, g_.k - from);
-      strip.a = g_.a + row * g_.a_row + from * g_.a_col;
-      strip.a_row = g_.a_row;
-      strip.a_col = g_.a_col;
-      if (packed_a) {
-        pack_rows(row, rows, from, strip.depth, packed_a);
-        strip.a = packed_a;
-        strip.packed = true;
+  Slice slice_of(const Cell& cell, int64_t block, int64_t from) const {
+    const int64_t row = cell.block_row(block);
+    return {row, cell.block_row(block + 1) - row, from, std::min(kDepth, g_.k - from)};
+  }
+
+  // What comes after this slice.
+  Ahead source_after(const Cell& cell, int64_t block, int64_t from) const {
+    if (!fetches_ || !pack_a_) return {};
+    if (from + kDepth < g_.k) return source(slice_of(cell, block, from + kDepth));
+    return block + 1 < cell.blocks() ? source(slice_of(cell, block + 1, 0)) : Ahead();
+  }
+
+  void run_slice(const Cell& cell, int64_t block, int64_t from, const Tensor& packed_a,
+                 const Tensor& packed_b) const {
+    const Slice slice = slice_of(cell, block, from);
+    const int64_t tiles = tiles_of(slice.rows);
+    Strip strip;
+    strip.tiles = tiles;
+    strip.rows = slice.rows;
+    strip.depth = slice.depth;
+    strip.a = a_at(slice);
+    strip.a_row = g_.a_row;
+    strip.a_col = g_.a_col;
+    if (pack_a_) {
+      T* to = packed_a.template data<T>();
+      tile::pack_rows(strip.a, g_.a_row, g_.a_col, slice.rows, slice.depth, tiles, to);
+      strip.a = to;
+      strip.packed = true;
+    }
+    strip.next_a = source_after(cell, block, from);
+    strip.shares = tiles * (cell.end_panel - cell.panel);
+    const bool kept = cell.blocks() > 1;
+    const bool last = from + slice.depth == g_.k;
+    for (int64_t panel = cell.panel; panel < cell.end_panel;) {
+      const bool packed = panel >= first_packed_;
+      const int64_t columns = panel_columns(panel);
+      const int64_t whole =
+          std::min(packed ? g_.n / kWidth : first_packed_, cell.end_panel) - panel;
+      const int64_t count = panels_at_once(slice.rows, whole);
+      const int64_t after = panel + count;
+      strip.b_row = packed ? panel_stride(columns) : g_.b_row;
+      strip.b = b_at(panel, from);
+      strip.b_panel = kWidth;
+      strip.next_b = {};
+      if (packed) {
+        strip.b_panel = (kept ? g_.k : slice.depth) * kWidth;
+        T* to = packed_b.template data<T>();
+        if (kept)
+          to += (panel - std::max(cell.panel, first_packed_)) * strip.b_panel + from * strip.b_row;
+        strip.b = to;
+        if (block == 0) {
+          for (int64_t i = 0; i < count; ++i) {
+            tile::pack_columns(b_at(panel + i, from), g_.b_row, g_.b_col, panel_columns(panel + i),
+                               slice.depth, to + i * strip.b_panel, strip.b_row);
+          }
+          if (fetches_ && after < cell.end_panel) {
+            strip.next_b = source(after, from);
+          } else if (fetches_ && !last) {
+            strip.next_b = source(cell.panel, from + kDepth);
+          }
+        }
       }
-      const bool last = from + strip.depth == g_.k;
-      const int64_t end_panel = (end + kWidth - 1) / kWidth;
-      for (int64_t panel = column / kWidth; panel < end_panel;) {
-        const bool packed = panel >= first_packed_;
-        const int64_t columns = panel_columns(panel);
-        strip.b_row = packed ? panel_stride(columns) : g_.b_row;
-        strip.b = packed ? packed_panel(panel) + from * strip.b_row
-                         : g_.b + panel * kWidth + from * g_.b_row;
-        strip.b_panel = packed ? g_.k * kWidth : kWidth;
-        strip.to = {
-            g_.c + row * g_.c_row + panel * kWidth * g_.c_col,
-            g_.c_row,
-            g_.c_col,
-            static_cast<int>(columns),
-            g_.accumulate || from > 0,
-            last && g_.bias ? g_.bias + row * g_.bias_row + panel * kWidth * g_.bias_col : nullptr,
-            g_.bias_row,
-            g_.bias_col};
-        // Whole panels of one kind ahead: few rows take several at once, to keep enough sums in
-        // flight.
-        const int64_t whole = std::min(packed ? g_.n / kWidth : first_packed_, end_panel) - panel;
-        strip.next =
-            packed && fetches_ && panel + 1 < end_panel ? strip.b + g_.k * kWidth : nullptr;
-        panel += run_strip(strip, whole);
+      strip.to = {g_.c + slice.row * g_.c_row + panel * kWidth * g_.c_col,
+                  g_.c_row,
+                  g_.c_col,
+                  static_cast<int>(count > 1 ? count * kWidth : columns),
+                  g_.accumulate || from > 0,
+                  last && g_.bias ? g_.bias + slice.row * g_.bias_row + panel * kWidth * g_.bias_col
+                                  : nullptr,
+                  g_.bias_row,
+                  g_.bias_col};
+      if (count == kMostAtOnce) {
+        run_tiles<8>(strip);
+      } else if (count == 2) {
+        run_tiles<4>(strip);
+      } else if (columns <= kLanes<T>) {
+        run_tiles<1>(strip);
+      } else {
+        run_tiles<2>(strip);
       }
+      panel = after;
     }
   }
 
   // Some rows of A against one or more panels of B.
   struct Strip {
-    int64_t rows, depth;
-    const T* a;
-    int64_t a_row, a_col;  // of A where it lies
-    bool packed = false;   // A is packed: tile after tile
-    const T* b;
-    int64_t b_row, b_panel;
-    tile::Target<T> to;
-    const T* next = nullptr;  // the panel that comes after, where it should be fetched ahead
+    int64_t tiles = 0, rows = 0, depth = 0;
+    const T* a = nullptr;
+    int64_t a_row = 0, a_col = 0;  // of A where it lies
+    bool packed = false;           // A is packed: tile after tile
+    const T* b = nullptr;
+    int64_t b_row = 0, b_panel = 0;
+    tile::Target<T> to{};
+    Ahead next_a, next_b;           // what is packed next: a share is fetched with each tile
+    int64_t share = 0, shares = 0;  // of next_a
   };
-
-  // Returns how many panels it took.
-  static int64_t run_strip(Strip& strip, int64_t whole) {
-    const int64_t height = tile_rows(strip.rows);
-    if (strip.to.columns <= kLanes<T>) return run_tiles<1>(strip);
-    if (height <= kRows<8> && whole >= 4) return run_tiles<8>(strip);
-    if (height <= kRows<4> && whole >= 2) return run_tiles<4>(strip);
-    return run_tiles<2>(strip);
-  }
-
-  // The share of the next panel that goes with tile i of a strip.
-  static void fetch_ahead(const Strip& strip, int64_t i, int64_t tiles) {
-    const int64_t lines = strip.depth * kWidth / kLine;
-    for (int64_t line = lines * i / tiles; line < lines * (i + 1) / tiles; ++line)
-      __builtin_prefetch(strip.next + line * kLine);
-  }
 
   // Tiles of as equal heights as can be.
   template <int Wide>
-  static int64_t run_tiles(Strip& strip) {
-    if constexpr (Wide > 2) strip.to.columns = Wide * kLanes<T>;
-    const int64_t tiles = tiles_of(strip.rows);
+  static void run_tiles(Strip& strip) {
     const T* a = strip.a;
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t height = strip.rows * (i + 1) / tiles - strip.rows * i / tiles;
-      if (strip.next) fetch_ahead(strip, i, tiles);
+    for (int64_t i = 0; i < strip.tiles; ++i) {
+      const int64_t height = strip.rows * (i + 1) / strip.tiles - strip.rows * i / strip.tiles;
+      strip.next_b.fetch(i, strip.tiles);
+      strip.next_a.fetch(strip.share++, strip.shares);
       tile::kernel_for<T, Wide>(height)(strip.depth, a, strip.packed ? 1 : strip.a_row,
                                         strip.packed ? height : strip.a_col, strip.b, strip.b_row,
                                         strip.b_panel, strip.to);
-      a += strip.packed ? packed_length(height, strip.depth) : height * strip.a_row;
+      a += strip.packed ? height * strip.depth + kLanes<T> : height * strip.a_row;
       strip.to.c += height * strip.to.row;
       if (strip.to.bias) strip.to.bias += height * strip.to.bias_row;
     }
-    return Wide <= 2 ? 1 : Wide / 2;
   }
 
   Gemm<T> g_;
@@ -259,7 +285,6 @@ class Product {
   int64_t first_packed_ = 0;
   bool pack_a_ = false;
   bool fetches_ = false;
-  Tensor packed_b_;
 };
 
 // Cᵀ = Bᵀ Aᵀ: the same sums with the vectors along A's rows.

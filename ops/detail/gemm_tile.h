@@ -127,18 +127,29 @@ void compute(int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, in
       }
     }
   };
-  if (to.col == 1) {  // C is on its way while the sums are made
-    constexpr int kLineLanes = 64 / static_cast<int>(sizeof(T));
-#pragma GCC unroll 12
-    for (int i = 0; i < Rows; ++i) {
-      for (int j = 0; j < Wide * kLanes<T>; j += kLineLanes)
-        __builtin_prefetch(to.c + i * to.row + j, 1);
-    }
-  }
   constexpr int64_t kPanelRow = (Wide == 1 ? 1 : 2) * kLanes<T>;
+  const bool packed = a_row == 1 && a_col == Rows && b_row == kPanelRow;
+  // C is on its way while the sums are made: row by row, for all at once would take up what the
+  // processor can wait for, and what is multiplied next would have to wait behind them.
+  const auto fetch_row = [&](int64_t i) __attribute__((always_inline)) {
+    constexpr int kLineLanes = 64 / static_cast<int>(sizeof(T));
+    for (int j = 0; j < Wide * kLanes<T>; j += kLineLanes)
+      __builtin_prefetch(to.c + i * to.row + j, 1);
+  };
+  const int64_t spacing = packed ? k / (Rows + 1) / kUnrolled * kUnrolled : 0;
+  int64_t fetched = to.col == 1 ? 0 : Rows;
+  if (spacing == 0) {
+    for (; fetched < Rows; ++fetched)
+      fetch_row(fetched);
+  }
   int64_t p = 0;
-  if (a_row == 1 && a_col == Rows && b_row == kPanelRow) {  // packed: the steps are constants
+  if (packed) {  // the steps are constants
+    int64_t due = fetched < Rows ? 0 : k;
     for (; p + kUnrolled <= k; p += kUnrolled, a += kUnrolled * Rows, b += kUnrolled * kPanelRow) {
+      if (p == due) {
+        fetch_row(fetched++);
+        due = fetched < Rows ? due + spacing : k;
+      }
 #pragma GCC unroll 4
       for (int u = 0; u < kUnrolled; ++u)
         step(a + u * Rows, 1, b + u * kPanelRow);
