@@ -155,7 +155,8 @@ def table_rows(found, missing, parameters):
             medians["memory"] = NORM_BYTES[dtype] / rates[threads]
         if bench == "comm" and 2 in rates:
             collective, size = case.rsplit("_", 1)
-            medians["memory"] = COLLECTIVE_BYTES[collective] * int(size) / rates[2]
+            if collective in COLLECTIVE_BYTES:
+                medians["memory"] = COLLECTIVE_BYTES[collective] * int(size) / rates[2]
         if (bench, case) in LIMITS:
             medians["limit"] = LIMITS[bench, case]
         runs = {tool: [seconds for seconds, _ in lines] for tool, lines in tools.items()}

@@ -199,8 +199,10 @@ std::optional<std::pair<Whereabouts::Snapshot, double>> Control::ask(int rank, d
 // `from` is the rank at the other end.
 void Control::hear(int from, Frame frame) {
   switch (static_cast<ControlMessage>(frame.kind())) {
+    case refused:  // rank 0 gave the job up after this rank had joined
+      if (from == 0) decide_job({frame.text(), false});
+      return;
     case hello:
-    case refused:
     case welcome:
     case piece:
     case pieces:
@@ -260,6 +262,10 @@ void Control::ended(int rank) {
 // Rank 0 has died: the lowest rank that can be reached decides.
 void Control::lose_hub() {
   std::optional<Verdict> verdict;
+  {
+    const std::lock_guard lock(mutex_);
+    verdict = of_the_job_;
+  }
   for (int r = 1; r < options_.rank && !verdict; ++r) {
     const Peer& peer = peers_[static_cast<size_t>(r)];
     FrameSocket socket(connect_to(peer.address, peer.port, 2));
@@ -283,11 +289,18 @@ void Control::lose_hub() {
     verdict =
         Verdict{missing_text(op, options_.size, inside ? seen.call : "the job", story), false};
   }
+  decide_job(*verdict);
+  mark_gone(0, fate);
+}
+
+// The first to be known stands.
+void Control::decide_job(const Verdict& verdict) {
   {
     const std::lock_guard lock(mutex_);
-    of_the_job_ = verdict;
+    if (!of_the_job_) of_the_job_ = verdict;
   }
-  mark_gone(0, fate);
+  changed_.notify_all();
+  if (nudge_) nudge_();
 }
 
 void Control::hand_out_verdicts() {
@@ -318,8 +331,12 @@ void Control::take_frames(int from, bool there) {
 
 void Control::run() {
   // While this rank still joined, others may have said what a rank that serves is to hear.
-  for (Frame& frame : std::exchange(heard_early_, {}))
-    hear(0, std::move(frame));
+  try {
+    for (Frame& frame : std::exchange(heard_early_, {}))
+      hear(0, std::move(frame));
+  } catch (const Error&) {
+    ended(0);
+  }
   for (int r = 0; r < options_.size; ++r) {
     if (peers_[static_cast<size_t>(r)].socket.valid()) take_frames(r, true);
   }

@@ -102,6 +102,7 @@ class Control {
   void hear(int from, Frame frame);
   void ended(int rank);
   void lose_hub();
+  void decide_job(const Verdict& verdict);
   void hand_out_verdicts();
   void decide(uint64_t communicator, const Verdict& verdict);
   void mark_gone(int rank, const std::string& fate);
@@ -128,7 +129,7 @@ class Control {
   std::vector<std::string> fates_;
   std::set<std::pair<int, uint64_t>> left_;
   std::map<uint64_t, Verdict> verdicts_;
-  std::optional<Verdict> of_the_job_;  // after the death of rank 0
+  std::optional<Verdict> of_the_job_;  // once rank 0 has died or given it up
   std::map<int, std::pair<Whereabouts::Snapshot, double>> answers_;
   bool stopping_ = false;
 

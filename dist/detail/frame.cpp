@@ -136,12 +136,18 @@ FileDescriptor listen_at(const std::string& address, int& port, const std::strin
 FileDescriptor connect_to(const std::string& address, int port, double seconds) {
   const double deadline = clock_seconds() + seconds;
   const Addresses found = addresses_of(address, port, 0);
-  for (const addrinfo* at = found.get(); at; at = at->ai_next) {
+  int left = 0;
+  for (const addrinfo* at = found.get(); at; at = at->ai_next)
+    ++left;
+  for (const addrinfo* at = found.get(); at; at = at->ai_next, --left) {
+    // One that does not answer at all leaves the others their share of the time.
+    const double now = clock_seconds();
+    const double until = now + std::max(0.0, deadline - now) / left;
     FileDescriptor socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) continue;
     if (connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) {
       if (errno != EINPROGRESS) continue;
-      if (!becomes_writable(socket.get(), deadline)) continue;
+      if (!becomes_writable(socket.get(), until)) continue;
       int error = 0;
       socklen_t size = sizeof error;
       if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0)

@@ -92,7 +92,10 @@ class TcpTransport final : public Transport {
       bool moved = link.write();
       if (!own.message->done) moved = link.read() || moved;
       if (moved) others_may_go_on();
-      if (own.message->done) return true;
+      if (own.message->done) {
+        link.write();  // with it may have come that the other end waits for something
+        return true;
+      }
       const std::string& reason = own.sends ? link.cut() : link.lost();
       if (!reason.empty()) throw TransportError(reason);
       if (own.nudges != nudges_) {

@@ -30,8 +30,8 @@ class Transport {
   // Both return at once. Messages from one rank to another with one tag arrive in order; a message
   // may be shorter than the `most` bytes of its receiver, never longer, nor of 0 bytes. The memory
   // stays as it is until the transfer is complete. A lost connection shows when it is waited for.
-  // What is sent before its receiver is there goes on when this rank waits for anything, or sends
-  // again, after that.
+  // What is sent before its receiver is there goes on when this rank, after that, waits for
+  // something that is not there yet.
   virtual std::unique_ptr<Transfer> send(int to, uint64_t tag, const std::byte* data,
                                          size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> recv(int from, uint64_t tag, std::byte* data, size_t most) = 0;

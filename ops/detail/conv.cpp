@@ -108,71 +108,88 @@ ConvWay conv_best(const ConvShape& shape, DType dtype) {
   return ConvWay::direct;
 }
 
-void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const Tensor& y, ConvWay way) {
-  profile_conv(shape, x.dtype());
+namespace conv {
+
+void forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
+             const Tensor& y, ConvWay way) {
   const bool wide = x.dtype() == f64;
   switch (resolve(way, shape, x.dtype())) {
     case ConvWay::gemm:
-      return (wide ? conv::gemm_forward<double> : conv::gemm_forward<float>)(shape, x, weight, bias,
-                                                                             y);
+      return (wide ? gemm_forward<double> : gemm_forward<float>)(shape, x, weight, bias, y);
     case ConvWay::winograd:
-      return conv::winograd_forward(shape, x, weight, bias, y);
+      return winograd_forward(shape, x, weight, bias, y);
     case ConvWay::onednn:
-      return conv::onednn_forward(shape, x, weight, bias, y);
+      return onednn_forward(shape, x, weight, bias, y);
     case ConvWay::depthwise:
-      return (wide ? conv::depthwise_forward<double>
-                   : conv::depthwise_forward<float>)(shape, x, weight, bias, y);
+      return (wide ? depthwise_forward<double> : depthwise_forward<float>)(shape, x, weight, bias,
+                                                                           y);
     default:
-      return (wide ? conv::direct_forward<double> : conv::direct_forward<float>)(shape, x, weight,
-                                                                                 bias, y);
+      return (wide ? direct_forward<double> : direct_forward<float>)(shape, x, weight, bias, y);
   }
+}
+
+void backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                   const Tensor& bias, const Tensor& dx, ConvWay way) {
+  const bool wide = g.dtype() == f64;
+  switch (resolve(way, shape, g.dtype())) {
+    case ConvWay::gemm:
+      return (wide ? gemm_backward_data<double> : gemm_backward_data<float>)(shape, g, weight, bias,
+                                                                             dx);
+    case ConvWay::winograd:
+      return winograd_backward_data(shape, g, weight, bias, dx);
+    case ConvWay::onednn:
+      return onednn_backward_data(shape, g, weight, bias, dx);
+    case ConvWay::depthwise:
+      return (wide ? depthwise_backward_data<double>
+                   : depthwise_backward_data<float>)(shape, g, weight, bias, dx);
+    default:
+      return (wide ? direct_backward_data<double> : direct_backward_data<float>)(shape, g, weight,
+                                                                                 bias, dx);
+  }
+}
+
+void backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g, const Tensor& dw,
+                      const Tensor& db, ConvWay way) {
+  const bool wide = x.dtype() == f64;
+  if (way == ConvWay::best) way = best_for_weights(shape, x.dtype());
+  switch (resolve(way, shape, x.dtype())) {
+    case ConvWay::gemm:
+      return (wide ? gemm_backward_weights<double> : gemm_backward_weights<float>)(shape, x, g, dw,
+                                                                                   db);
+    case ConvWay::winograd:
+      return winograd_backward_weights(shape, x, g, dw, db);
+    case ConvWay::onednn:
+      return onednn_backward_weights(shape, x, g, dw, db);
+    case ConvWay::depthwise:
+      return (wide ? depthwise_backward_weights<double>
+                   : depthwise_backward_weights<float>)(shape, x, g, dw, db);
+    default:
+      return (wide ? direct_backward_weights<double> : direct_backward_weights<float>)(shape, x, g,
+                                                                                       dw, db);
+  }
+}
+
+}  // namespace conv
+
+void conv_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& y, ConvWay way) {
+  profile_conv(shape, x.dtype());
+  conv::forward(shape, x, weight, bias, y, way);
 }
 
 void conv_backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
                         const Tensor& bias, const Tensor& dx, ConvWay way) {
   profile_conv(shape, g.dtype());
-  const bool wide = g.dtype() == f64;
-  switch (resolve(way, shape, g.dtype())) {
-    case ConvWay::gemm:
-      return (wide ? conv::gemm_backward_data<double>
-                   : conv::gemm_backward_data<float>)(shape, g, weight, bias, dx);
-    case ConvWay::winograd:
-      return conv::winograd_backward_data(shape, g, weight, bias, dx);
-    case ConvWay::onednn:
-      return conv::onednn_backward_data(shape, g, weight, bias, dx);
-    case ConvWay::depthwise:
-      return (wide ? conv::depthwise_backward_data<double>
-                   : conv::depthwise_backward_data<float>)(shape, g, weight, bias, dx);
-    default:
-      return (wide ? conv::direct_backward_data<double>
-                   : conv::direct_backward_data<float>)(shape, g, weight, bias, dx);
-  }
+  conv::backward_data(shape, g, weight, bias, dx, way);
 }
 
 void conv_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
                            const Tensor& dw, const Tensor& db, ConvWay way) {
-  const bool wide = x.dtype() == f64;
   const bool narrow = size_of(x.dtype()) == 2;
   if (way == ConvWay::best && narrow && is_product(shape))
     return conv::narrow_product_weights(shape, x, g, dw, db);  // the product counts as its own work
   profile_conv(shape, x.dtype());
-  if (way == ConvWay::best) way = best_for_weights(shape, x.dtype());
-  switch (resolve(way, shape, x.dtype())) {
-    case ConvWay::gemm:
-      return (wide ? conv::gemm_backward_weights<double>
-                   : conv::gemm_backward_weights<float>)(shape, x, g, dw, db);
-    case ConvWay::winograd:
-      return conv::winograd_backward_weights(shape, x, g, dw, db);
-    case ConvWay::onednn:
-      return conv::onednn_backward_weights(shape, x, g, dw, db);
-    case ConvWay::depthwise:
-      return (wide ? conv::depthwise_backward_weights<double>
-                   : conv::depthwise_backward_weights<float>)(shape, x, g, dw, db);
-    default:
-      return (wide ? conv::direct_backward_weights<double>
-                   : conv::direct_backward_weights<float>)(shape, x, g, dw, db);
-  }
+  conv::backward_weights(shape, x, g, dw, db, way);
 }
 
 }  // namespace weft::detail

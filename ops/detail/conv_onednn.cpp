@@ -107,14 +107,14 @@ Tensor wide(const Tensor& x) {
 void forward_otherwise(const ConvShape& shape, const Tensor& x, const Tensor& weight,
                        const Tensor& bias, const Tensor& y) {
   const Tensor result = x.dtype() == f32 ? y : empty_images(shape.out_shape(), f32);
-  conv_forward(shape, images(x, f32), wide(weight), wide(bias), result, other_way(x.dtype()));
+  forward(shape, images(x, f32), wide(weight), wide(bias), result, other_way(x.dtype()));
   if (x.dtype() != f32) copy_(y, result);
 }
 
 void backward_data_otherwise(const ConvShape& shape, const Tensor& g, const Tensor& weight,
                              const Tensor& bias, const Tensor& dx) {
   const Tensor result = g.dtype() == f32 ? dx : empty_images(shape.in_shape(), f32);
-  conv_backward_data(shape, images(g, f32), wide(weight), wide(bias), result, other_way(g.dtype()));
+  backward_data(shape, images(g, f32), wide(weight), wide(bias), result, other_way(g.dtype()));
   if (g.dtype() != f32) copy_(dx, result);
 }
 
@@ -123,8 +123,7 @@ void backward_weights_otherwise(const ConvShape& shape, const Tensor& x, const T
   const bool same = x.dtype() == f32;
   const Tensor weights = same ? dw : empty_like(dw, f32);
   const Tensor biases = same || !db.defined() ? db : empty_like(db, f32);
-  conv_backward_weights(shape, images(x, f32), images(g, f32), weights, biases,
-                        other_way(x.dtype()));
+  backward_weights(shape, images(x, f32), images(g, f32), weights, biases, other_way(x.dtype()));
   if (same) return;
   copy_(dw, weights);
   if (db.defined()) copy_(db, biases);

@@ -1,6 +1,7 @@
 // The ways of conv.h, each in a file of its own. T is float or double.
 #pragma once
 
+#include "ops/detail/conv.h"
 #include "ops/detail/conv_shape.h"
 
 #include <algorithm>
@@ -48,6 +49,14 @@ void depthwise_backward_data(const ConvShape& shape, const Tensor& g, const Tens
 template <class T>
 void depthwise_backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g,
                                 const Tensor& dw, const Tensor& db);
+
+// By a given way, as detail::conv_forward and its like, without counting the work for a profile.
+void forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, const Tensor& bias,
+             const Tensor& y, ConvWay way);
+void backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
+                   const Tensor& bias, const Tensor& dx, ConvWay way);
+void backward_weights(const ConvShape& shape, const Tensor& x, const Tensor& g, const Tensor& dw,
+                      const Tensor& db, ConvWay way);
 
 void onednn_forward(const ConvShape& shape, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, const Tensor& y);

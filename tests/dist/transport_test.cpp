@@ -449,6 +449,40 @@ TEST(TcpMeetings, HearWhatIsSaidWhileTheyJoin) {
     EXPECT_EQ(outcomes[rank].text, detail::kLeft);
 }
 
+// Why rank 0 gives the job up is the verdict of a rank too that has joined already.
+TEST(TcpMeetings, TellThoseWhoHaveJoinedWhyThereIsNoJob) {
+  const std::string job = test::fresh_job_name();
+  const int port = free_port("127.0.0.1");
+  const auto outcomes =
+      test::run_processes(3,
+                          [&](int rank) {
+                            Control control({.job = job,
+                                             .address = "127.0.0.1",
+                                             .port = port,
+                                             .rank = rank,
+                                             .size = 3,
+                                             .timeout_seconds = kTimeout});
+                            (void)control.exchange("here");
+                            if (rank == 1) _exit(7);
+                            if (rank == 2) {
+                              control.serve([] {});
+                              const auto verdict = control.await_verdict(7, kTimeout);
+                              return verdict ? verdict->text : std::string("none");
+                            }
+                            try {
+                              const double start = clock_seconds();
+                              for (; clock_seconds() - start < kTimeout; usleep(1000))
+                                control.check_joining();
+                            } catch (const Error& error) {
+                              return std::string(error.what());
+                            }
+                            return std::string("it went on");
+                          },
+                          {.seconds = 90});
+  EXPECT_THAT(outcomes[0].text, testing::HasSubstr("got no rank 1: it died (process "));
+  EXPECT_EQ(outcomes[2].text, outcomes[0].text);
+}
+
 // Rank 0 hears of it though it waits for the answer of another first.
 TEST(TcpMeetings, NoticeADeathWhileOthersAreSilent) {
   const std::string job = test::fresh_job_name();
