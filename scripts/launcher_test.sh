@@ -142,7 +142,7 @@ same_bits() {
 gpt=$(dirname "$program")/../bin/gpt
 writing=(--data "$root/LICENSE" --layers 2 --width 32 --heads 2 --context 16 --sample 0 --steps 60 --epochs 60
   --global-batch 16 --logical-shards 4 --threads 1)
-slowly=(--inject 'delay:phase=data,rank=0,seconds=0.05')
+slowly=(--inject 'delay:phase=data,rank=0,seconds=0.2')
 # same_as_uninterrupted NAME: its losses and its export are those of a run that nothing has happened to.
 same_as_uninterrupted() {
   [ -d "$folder/uninterrupted" ] || "$gpt" "${writing[@]}" --quiet --run-dir "$folder/uninterrupted" \
@@ -227,8 +227,8 @@ fi
 
 expect 2 "--grace: expected ranks that this program starts itself, got mpirun's" \
   mpirun --oversubscribe -n 2 "$gpt" "${writing[@]}" --strategy fsdp --checkpoint-every 3 --grace 3
-# By itself mpirun gives ranks a second between SIGTERM and SIGKILL.
-preempted mpirun-preempted mpirun --oversubscribe --mca odls_base_sigkill_timeout 30 -n 2
+# mpirun lets as many seconds pass before SIGTERM as between it and SIGKILL, by itself one: the run must not end before.
+preempted mpirun-preempted mpirun --oversubscribe --mca odls_base_sigkill_timeout 3 -n 2
 
 torchrun=${TORCHRUN:-$(command -v torchrun || echo "$root/build/peers/bin/torchrun")}
 if [ -x "$torchrun" ]; then
