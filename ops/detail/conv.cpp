@@ -45,6 +45,22 @@ bool winograd_pays(const ConvShape& shape) {
          std::max(shape.channels, shape.outputs) >= 32;
 }
 
+// Large products of small images, which oneDNN does not share out well.
+bool is_product_of_few(const ConvShape& shape) {
+  return is_product(shape) && shape.out[0] * shape.out[1] <= 64 &&
+         shape.channels * shape.outputs >= int64_t{512} * 1024;
+}
+
+// Of strided products oneDNN sets all pixels' gradients to zero before it adds some.
+ConvWay best_for_data(const ConvShape& shape, DType dtype) {
+  const ConvWay best = conv_best(shape, dtype);
+  const bool strided = shape.stride[0] * shape.stride[1] > 1;
+  return dtype == f32 && functors::kPacketBytes == 64 && best == ConvWay::onednn && strided &&
+                 is_product(shape)
+             ? ConvWay::gemm
+             : best;
+}
+
 // As measured by tests/bench/conv_ways. Up to AVX2 our kernels are faster than oneDNN's; beyond it
 // where they save multiplications or share the work out better.
 ConvWay best_for_weights(const ConvShape& shape, DType dtype) {
@@ -99,8 +115,9 @@ bool conv_can(ConvWay way, const ConvShape& shape, DType dtype) {
 ConvWay conv_best(const ConvShape& shape, DType dtype) {
   if (dtype != f32 && dtype != f64) return ConvWay::onednn;
   if (dtype == f32 && wide_registers()) {
-    return functors::kPacketBytes == 64 && winograd_pays(shape) ? ConvWay::winograd
-                                                                : ConvWay::onednn;
+    if (functors::kPacketBytes < 64) return ConvWay::onednn;
+    if (winograd_pays(shape)) return ConvWay::winograd;
+    return is_product_of_few(shape) ? ConvWay::gemm : ConvWay::onednn;
   }
   if (shape.depthwise()) return ConvWay::depthwise;
   if (dtype == f32 && winograd_pays(shape)) return ConvWay::winograd;
@@ -131,6 +148,7 @@ void forward(const ConvShape& shape, const Tensor& x, const Tensor& weight, cons
 void backward_data(const ConvShape& shape, const Tensor& g, const Tensor& weight,
                    const Tensor& bias, const Tensor& dx, ConvWay way) {
   const bool wide = g.dtype() == f64;
+  if (way == ConvWay::best) way = best_for_data(shape, g.dtype());
   switch (resolve(way, shape, g.dtype())) {
     case ConvWay::gemm:
       return (wide ? gemm_backward_data<double> : gemm_backward_data<float>)(shape, g, weight, bias,

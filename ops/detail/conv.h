@@ -26,8 +26,8 @@ enum class ConvWay : uint8_t { best, direct, gemm, winograd, depthwise, onednn }
 
 // Whether `way` can compute this shape in `dtype`.
 bool conv_can(ConvWay way, const ConvShape& shape, DType dtype);
-// What `best` stands for, forward and for dx: the fastest way that was measured for this kind of
-// processor. Depends on all sizes but the number of images. For dw it may be another.
+// What `best` stands for forward: the fastest way that was measured for this kind of processor. For
+// dx and dw it may be another. Forward and for dx it depends on all sizes but the number of images.
 ConvWay conv_best(const ConvShape& shape, DType dtype);
 
 // Below, x, g (like y) and dx are NHWC images and the weight has any strides, all of one dtype; f32

@@ -2,11 +2,12 @@
 // the layout that it likes best, primitives cached): forward, backward data, backward weights.
 //
 //   conv_ways [--model resnet50|resnet18|resnet20] [--batch N] [--threads N] [--rounds N]
-//             [--dtype f32|bf16]
+//             [--dtype f32|bf16] [--way direct|gemm|winograd]
 //
 // Prints a line a shape: how often the model has it, then milliseconds of either and oneDNN's over
 // Weft's for each of the three; and the sum over the model as images a second. Times are medians of
-// interleaved runs.
+// interleaved runs. With --way it is that way that is held against oneDNN, for the shapes it can
+// compute.
 #include "core/parallel.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
@@ -110,15 +111,15 @@ struct Pair {
 };
 
 // Medians of runs in turn, A-B-B-A.
-Pair measure(int rounds, const std::function<void(ConvWay)>& run) {
+Pair measure(int rounds, ConvWay way, const std::function<void(ConvWay)>& run) {
   std::vector<double> ours, theirs;
-  run(ConvWay::best);
+  run(way);
   run(ConvWay::onednn);
   for (int i = 0; i < rounds; ++i) {
-    ours.push_back(seconds_of([&] { run(ConvWay::best); }));
+    ours.push_back(seconds_of([&] { run(way); }));
     theirs.push_back(seconds_of([&] { run(ConvWay::onednn); }));
     theirs.push_back(seconds_of([&] { run(ConvWay::onednn); }));
-    ours.push_back(seconds_of([&] { run(ConvWay::best); }));
+    ours.push_back(seconds_of([&] { run(way); }));
   }
   const auto median = [](std::vector<double>& list) {
     std::nth_element(list.begin(), list.begin() + static_cast<int64_t>(list.size() / 2),
@@ -151,6 +152,7 @@ int main(int argc, char** argv) {
   int64_t batch = 16;
   int threads = 2;
   int rounds = 5;
+  ConvWay asked = ConvWay::best;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     const std::string value = argv[i + 1];
@@ -159,6 +161,9 @@ int main(int argc, char** argv) {
     if (flag == "--threads") threads = std::atoi(value.c_str());
     if (flag == "--rounds") rounds = std::atoi(value.c_str());
     if (flag == "--dtype") dtype = dtype_from_name(value);
+    for (const ConvWay way : {ConvWay::direct, ConvWay::gemm, ConvWay::winograd}) {
+      if (flag == "--way" && value == name_of(way)) asked = way;
+    }
   }
   set_num_threads(threads);
   std::printf("%-34s %5s %-9s %8s  %-24s %-24s %-24s\n", "convolution", "count", "way", "GFLOP",
@@ -167,6 +172,7 @@ int main(int argc, char** argv) {
   for (Layer& layer : layers_of(model)) {
     ConvShape& s = layer.shape;
     s.images = batch;
+    if (!detail::conv_can(asked, s, dtype)) continue;
     const auto images = [&](const Shape& shape) { return to(channels_last(randn(shape)), dtype); };
     const Tensor x = images(s.in_shape());
     const Tensor g = images(s.out_shape());
@@ -174,19 +180,19 @@ int main(int argc, char** argv) {
     const Tensor y = detail::empty_images(s.out_shape(), dtype);
     const Tensor dx = detail::empty_images(s.in_shape(), dtype);
     const Tensor dw = empty_like(weight);
-    const Pair forward =
-        measure(rounds, [&](ConvWay way) { detail::conv_forward(s, x, weight, {}, y, way); });
+    const Pair forward = measure(
+        rounds, asked, [&](ConvWay way) { detail::conv_forward(s, x, weight, {}, y, way); });
     const bool first = s.channels == 3;  // nobody wants the gradient of images
-    const Pair data = first ? Pair{0, 0} : measure(rounds, [&](ConvWay way) {
+    const Pair data = first ? Pair{0, 0} : measure(rounds, asked, [&](ConvWay way) {
       detail::conv_backward_data(s, g, weight, {}, dx, way);
     });
-    const Pair weights =
-        measure(rounds, [&](ConvWay way) { detail::conv_backward_weights(s, x, g, dw, {}, way); });
+    const Pair weights = measure(
+        rounds, asked, [&](ConvWay way) { detail::conv_backward_weights(s, x, g, dw, {}, way); });
     const double gflop =
         2e-9 * static_cast<double>(s.out_shape().numel() * s.weight_shape().numel() / s.outputs);
     std::printf("%4ld -> %4ld, %ldx%ld / %ld of %3ld %10s %3d %-9s %8.2f", s.channels, s.outputs,
                 s.kernel[0], s.kernel[1], s.stride[0], s.in[0], "", layer.count,
-                name_of(detail::conv_best(s, dtype)), gflop);
+                name_of(asked == ConvWay::best ? detail::conv_best(s, dtype) : asked), gflop);
     for (const Pair& pair : {forward, data, weights}) {
       std::printf("  %7.2f %7.2f %5.2f  ", 1e3 * pair.ours, 1e3 * pair.theirs,
                   pair.ours > 0 ? pair.theirs / pair.ours : 1.0);
