@@ -16,6 +16,8 @@ using tile::kRows;
 constexpr int64_t kDepth = 256;  // products summed in registers: what the header promises
 // Most rows of A whose packed block stays in the second-level cache.
 constexpr int64_t kBlockRows = 192;
+// Columns of C from which on A's rows are read so often that they are packed first.
+constexpr int64_t kOftenRead = functors::kPacketBytes == 64 ? 128 : 256;
 constexpr int64_t kFetchedBytes =
     int64_t{256} << 10;  // of A and B, from which on what is packed next is fetched ahead
 constexpr int64_t kGrainProducts =
@@ -41,8 +43,8 @@ class Product {
     // first-level cache.
     const int64_t step = kSize * (g_.a_col == 1 ? g_.a_row : g_.a_col);
     const bool clashes = step % 1024 == 0 && g_.k > 32 && g_.m > 4;
-    pack_a_ = clashes ||
-              (g_.a_col == 1 ? panels_ >= 16 && g_.m > 12 && g_.k > 32 : panels_ >= 2 && g_.k > 32);
+    pack_a_ = clashes || (g_.a_col == 1 ? g_.n >= kOftenRead && g_.m > 12 && g_.k > 32
+                                        : panels_ >= 2 && g_.k > 32);
     fetches_ = (g_.m + g_.n) * g_.k * kSize > kFetchedBytes;
   }
 
