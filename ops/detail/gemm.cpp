@@ -228,6 +228,8 @@ class Product {
           } else if (fetches_ && !last) {
             strip.next_b = source(cell.panel, from + kDepth);
           }
+        } else if (fetches_ && after < cell.end_panel) {  // what has been packed
+          strip.next_b = {to + count * strip.b_panel, 1, 0, slice.depth * kWidth};
         }
       }
       strip.to = {g_.c + slice.row * g_.c_row + panel * kWidth * g_.c_col,
