@@ -363,42 +363,48 @@ TEST_F(TcpLinks, AreLostWhereStrangeBytesCome) {
 
 // ---- while ranks connect ----
 
+// What each rank's `body` returns, when all have come.
+std::vector<test::Outcome> run_joined(int size, const std::string& job,
+                                      const std::function<std::string(Control&, int)>& body) {
+  const int port = free_port("127.0.0.1");
+  return test::run_processes(size,
+                             [&](int rank) {
+                               Control control({.job = job,
+                                                .address = "127.0.0.1",
+                                                .port = port,
+                                                .rank = rank,
+                                                .size = size,
+                                                .timeout_seconds = kTimeout});
+                               return body(control, rank);
+                             },
+                             {.seconds = 90});
+}
+
 // By the number of the rank that dies when all have exchanged addresses, before it connects.
 class TcpMeeting : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Without, TcpMeeting, testing::Values(0, 1, 2));
 
 TEST_P(TcpMeeting, NoticesADeathAtOnce) {
   const std::string job = test::fresh_job_name();
-  const int port = free_port("127.0.0.1");
   const int dies = GetParam();
-  const auto outcomes = test::run_processes(
-      3,
-      [&](int rank) {
-        Control control({.job = job,
-                         .address = "127.0.0.1",
-                         .port = port,
-                         .rank = rank,
-                         .size = 3,
-                         .timeout_seconds = kTimeout});
-        if (rank == dies) {
-          const int own_port = free_port("127.0.0.1");  // where nobody listens
-          control.exchange(detail::Frame(0)
-                               .put(std::string_view("127.0.0.1"))
-                               .put(own_port)
-                               .put(std::string_view("sixteen letters."))
-                               .bytes());
-          _exit(7);
-        }
-        const double start = clock_seconds();
-        try {
-          (void)detail::make_tcp_transport(control, "", kTimeout);
-        } catch (const Error& error) {
-          return concat(
-              {clock_seconds() - start < kTimeout / 3 ? "soon: " : "late: ", error.what()});
-        }
-        return std::string("it went on");
-      },
-      {.seconds = 90});
+  const auto outcomes = run_joined(3, job, [&](Control& control, int rank) -> std::string {
+    if (rank == dies) {
+      const int own_port = free_port("127.0.0.1");  // where nobody listens
+      control.exchange(detail::Frame(0)
+                           .put(std::string_view("127.0.0.1"))
+                           .put(own_port)
+                           .put(std::string_view("sixteen letters."))
+                           .bytes());
+      _exit(7);
+    }
+    const double start = clock_seconds();
+    try {
+      (void)detail::make_tcp_transport(control, "", kTimeout);
+    } catch (const Error& error) {
+      return concat({clock_seconds() - start < kTimeout / 3 ? "soon: " : "late: ", error.what()});
+    }
+    return std::string("it went on");
+  });
   for (int rank = 0; rank < 3; ++rank) {
     const test::Outcome& outcome = outcomes[static_cast<size_t>(rank)];
     if (rank == dies) {
@@ -415,36 +421,26 @@ TEST_P(TcpMeeting, NoticesADeathAtOnce) {
 // A rank that has joined may speak before rank 0 has, and then say nothing for long.
 TEST(TcpMeetings, HearWhatIsSaidWhileTheyJoin) {
   const std::string job = test::fresh_job_name();
-  const int port = free_port("127.0.0.1");
-  const auto outcomes = test::run_processes(
-      2,
-      [&](int rank) {
-        Control control({.job = job,
-                         .address = "127.0.0.1",
-                         .port = port,
-                         .rank = rank,
-                         .size = 2,
-                         .timeout_seconds = kTimeout});
-        (void)control.exchange("here");
-        if (rank == 1) {
-          control.serve([] {});
-          control.leave(7);
-          const double start = clock_seconds();
-          while (control.fate(0, 8).empty() && clock_seconds() - start < kTimeout)
-            usleep(1000);
-          return std::string(control.fate(0, 8));
-        }
-        usleep(200'000);
-        control.check_joining();
-        control.serve([] {});
-        const double start = clock_seconds();
-        while (control.fate(1, 7).empty() && clock_seconds() - start < kTimeout / 3)
-          usleep(1000);
-        const std::string heard = control.fate(1, 7);
-        control.leave(8);
-        return heard;
-      },
-      {.seconds = 90});
+  const auto outcomes = run_joined(2, job, [&](Control& control, int rank) -> std::string {
+    (void)control.exchange("here");
+    if (rank == 1) {
+      control.serve([] {});
+      control.leave(7);
+      const double start = clock_seconds();
+      while (control.fate(0, 8).empty() && clock_seconds() - start < kTimeout)
+        usleep(1000);
+      return std::string(control.fate(0, 8));
+    }
+    usleep(200'000);
+    control.check_joining();
+    control.serve([] {});
+    const double start = clock_seconds();
+    while (control.fate(1, 7).empty() && clock_seconds() - start < kTimeout / 3)
+      usleep(1000);
+    const std::string heard = control.fate(1, 7);
+    control.leave(8);
+    return heard;
+  });
   for (const size_t rank : {0, 1})
     EXPECT_EQ(outcomes[rank].text, detail::kLeft);
 }
@@ -486,27 +482,17 @@ TEST(TcpMeetings, TellThoseWhoHaveJoinedWhyThereIsNoJob) {
 // Rank 0 hears of it though it waits for the answer of another first.
 TEST(TcpMeetings, NoticeADeathWhileOthersAreSilent) {
   const std::string job = test::fresh_job_name();
-  const int port = free_port("127.0.0.1");
-  const auto outcomes = test::run_processes(
-      3,
-      [&](int rank) {
-        Control control({.job = job,
-                         .address = "127.0.0.1",
-                         .port = port,
-                         .rank = rank,
-                         .size = 3,
-                         .timeout_seconds = kTimeout});
-        if (rank == 2) _exit(7);
-        if (rank == 1) usleep(3'000'000);
-        const double start = clock_seconds();
-        try {
-          (void)control.exchange("here");
-        } catch (const Error& error) {
-          return concat({clock_seconds() - start < 2 ? "soon: " : "late: ", error.what()});
-        }
-        return std::string("it went on");
-      },
-      {.seconds = 90});
+  const auto outcomes = run_joined(3, job, [&](Control& control, int rank) -> std::string {
+    if (rank == 2) _exit(7);
+    if (rank == 1) usleep(3'000'000);
+    const double start = clock_seconds();
+    try {
+      (void)control.exchange("here");
+    } catch (const Error& error) {
+      return concat({clock_seconds() - start < 2 ? "soon: " : "late: ", error.what()});
+    }
+    return std::string("it went on");
+  });
   for (const size_t rank : {0, 1})
     EXPECT_THAT(outcomes[rank].text, testing::StartsWith("soon: [join] expected 3 ranks"));
 }
